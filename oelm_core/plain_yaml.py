@@ -1,0 +1,46 @@
+"""YAML without its surprises: 1e-4 is a number, yes/no/on/off are words, dates are text, a key stands only once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """PyYAML's safe loader (the C one where it is built) with the rules below."""
+
+
+def read_yaml(text: str) -> Any:
+    return yaml.load(text, Loader=_Loader)
+
+
+def read_yaml_documents(text: str) -> Iterator[Any]:
+    return iter(yaml.load_all(text, Loader=_Loader))
+
+
+def _mapping_without_doubles(loader: Any, node: Any) -> dict[Any, Any]:
+    seen: set[str] = set()
+    for key_node, _ in node.value:
+        key = str(key_node.value)
+        if key in seen:
+            raise yaml.constructor.ConstructorError(None, None, f"key '{key}' stands twice", key_node.start_mark)
+        seen.add(key)
+    return dict(loader.construct_pairs(node, deep=True))
+
+
+_REPLACED = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "timestamp")}
+_INTEGER = re.compile(r"^[-+]?\d[\d_]*$")
+_NUMBER = re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf)$|^\.(nan|NaN)$")
+_BOOLEAN = re.compile(r"^(true|false|True|False)$")
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INTEGER, list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789."))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOLEAN, list("tTfF"))
+_Loader.add_constructor("tag:yaml.org,2002:map", _mapping_without_doubles)

@@ -1,0 +1,1 @@
+"""Run folders: their layout, their state, their metrics, and the list of them."""

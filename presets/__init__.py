@@ -1,0 +1,1 @@
+"""The shipped presets: data, no code."""
