@@ -87,6 +87,10 @@ class Data(Section):
     """Use only the first so many tokens of the training text (gpt)."""
     limit: Positive | None = None
     """Use only the first so many training examples (bert)."""
+    train_examples: Positive | None = None
+    """How many training examples the set is known to have; the audit of published figures counts with it."""
+    eval_examples: Positive | None = None
+    """How many evaluation examples the set is known to have: accuracies are multiples of one over this."""
 
 
 class Unfreeze(Section):
@@ -147,6 +151,11 @@ class Method(Section):
     """Learning rate of each layer relative to the one above it."""
     extras: Extras = Extras()
     peer: Peer | None = None
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _one_layer_may_be_a_number(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @field_validator("layers")
     @classmethod
@@ -460,8 +469,8 @@ def config_hash(config: Mapping[str, Any]) -> str:
     """Names what decides a result: everything but the seed, paths, threads, labels and published figures."""
     kept = {part: dict(config[part]) for part in ("model", "data", "method", "train")}
     kept["model"].pop("path", None)
-    for path in ("path", "tokenizer"):
-        kept["data"].pop(path, None)
+    for label in ("path", "tokenizer", "train_examples", "eval_examples"):
+        kept["data"].pop(label, None)
     kept["train"].pop("threads", None)
     kept["method"].pop("name", None)
     text = json.dumps({"family": config["family"], **kept}, sort_keys=True)
