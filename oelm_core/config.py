@@ -237,17 +237,38 @@ class Target(Section):
 
 
 class Claim(Section):
-    """One published figure, right or wrong; the audit weighs it."""
+    """One published figure, right or wrong; the audit weighs it.
+
+    `what` is one of these words; shares, accuracies and differences are fractions, times are seconds:
+    accuracy, best_accuracy, f1, loss, perplexity     results; the curve's own points are in `curve`
+    delta                                             difference of two accuracies (-0.0184 is 1.84 points)
+    relative_delta                                    relative difference, chiefly of perplexities (0.098 is +9.8 %)
+    mean_delta, retention, mean_retention             averages over data sets; the share of the baseline that is kept
+    seconds, training_seconds                         wall clock of a run; its training steps alone
+    clock_start, clock_end                            times of day, in seconds since midnight
+    step_time, it_per_s, steps                        seconds per step, steps per second, optimiser steps
+    step_time_run                                     step time of one timing run; one claim per run, in their order
+    speedup                                           share of the step time saved (0.57 is "57 % faster")
+    steps_to_80, steps_to_90, seconds_to_80, seconds_to_90   when an accuracy was first reached
+    total, trainable, frozen, frozen_share, saved_share      parameters, and shares of the total
+    checkpoint_mib                                    size of a checkpoint file
+    target_perplexity                                 the bound the author computed
+    """
 
     what: str
     value: float
     unit: str | None = None
     source: str
+    """File name of the report; figures from the author's repository start with `repo:`."""
     note: str | None = None
+    arms: list[str] = []
+    """The arm a figure is about, then what it is compared with; unless said, the preset and its baseline."""
 
 
 class CurvePoint(Section):
     step: Positive
+    source: str | None = None
+    """Where the point comes from, if not from the source of the whole."""
     accuracy: float | None = None
     loss: float | None = None
     f1: float | None = None
@@ -270,6 +291,8 @@ class Published(Section):
     claims: list[Claim] = []
     as_run: dict[str, Any] = {}
     """Settings that differed in the author's run, shaped like a preset; empty when it was this recipe."""
+    as_run_note: str = ""
+    """What is known about that run and how surely, in a sentence."""
 
 
 class Experiment(Section):
