@@ -39,11 +39,11 @@ class Catalogue:
     def _explain(self, name: str, what: str, table: Mapping[str, object]) -> NoReturn:
         """Why a name was not found: broken, of the other kind, or unknown (then the nearest names)."""
         broken = self._find(name, self.broken)
-        if broken:
+        if broken is not None:
             raise BadInput(str(broken))
-        if what == "preset" and self._find(name, self.studies):
+        if what == "preset" and self._find(name, self.studies) is not None:
             raise NotFound(f"'{name}' is a study, not a preset; use: oelm study {name}.")
-        if what == "study" and self._find(name, self.experiments):
+        if what == "study" and self._find(name, self.experiments) is not None:
             raise NotFound(f"'{name}' is a preset, not a study; use: oelm run {name}.")
         raise NotFound(f"no {what} '{name}'.{did_you_mean(name, table) or ' See: oelm presets.'}")
 

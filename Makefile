@@ -1,0 +1,47 @@
+# OELM Lab: `make demo` trains and compares on this machine, `make test` checks everything.
+# A GPU user names the torch that fits the driver: make demo TORCH="torch==2.5.1+cu121 --index-url ..."
+
+PYTHON ?= python3
+TORCH  ?= torch==2.13.0
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test lint chaos install clean
+
+demo: $(VENV)/.installed
+	$(BIN)/oelm demo
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+chaos: $(VENV)/.installed-test
+	$(BIN)/python -m tests.chaos.run --kills 200
+
+install: $(VENV)/.installed
+
+# Stamps: a step runs again only when what it depends on changed. torch comes first and alone, so that
+# nothing later can pull in another build of it.
+TORCH_STAMP := $(VENV)/.torch-$(shell echo '$(TORCH)' | cksum | cut -d' ' -f1)
+
+$(TORCH_STAMP):
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) $(TORCH)
+	rm -f $(VENV)/.torch-* && touch $@
+
+$(VENV)/.installed: $(TORCH_STAMP) pyproject.toml constraints.txt
+	$(PIP) -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(PIP) -c constraints.txt -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,143 @@
+"""`oelm presets` and `oelm presets show ID`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oelm_tui.commands.options import AsJson, PresetsDir, catalogue
+from oelm_tui.console import console, print_json, print_table
+
+if TYPE_CHECKING:
+    from oelm_core.config import Experiment, Study
+    from oelm_core.presets import Catalogue
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+apps = {"presets": app}
+
+
+@app.callback(invoke_without_command=True)
+def presets(ctx: typer.Context, as_json: AsJson = False, presets: PresetsDir = None) -> None:
+    """List the experiments and studies."""
+    ctx.obj = presets or ctx.find_root().obj
+    if ctx.invoked_subcommand:
+        return
+    found = catalogue(ctx, presets, warn=True)
+    rows = [_experiment_row(e) for e in found.experiments.values()] + [
+        _study_row(s, found) for s in found.studies.values()
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        _print_list(rows)
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="ID")],
+    as_json: AsJson = False,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting.")] = None,
+    presets: PresetsDir = None,
+) -> None:
+    """Explain one preset: recipe, parameters, published result."""
+    found = catalogue(ctx, presets or (ctx.parent.obj if ctx.parent else None))
+    if any(name.lower() == known.lower() for known in found.studies):
+        _show_study(found.study(name), found, as_json)
+    else:
+        from oelm_core.config import override
+
+        _show_experiment(override(found.experiment(name), settings or []), as_json)
+
+
+def _experiment_row(experiment: Experiment) -> dict[str, Any]:
+    return {
+        "id": experiment.id,
+        "title": experiment.title,
+        "kind": "experiment",
+        "family": experiment.family,
+        "dataset": experiment.data.name,
+        "method": experiment.method.name,
+        "baseline": experiment.baseline,
+    }
+
+
+def _study_row(study: Study, found: Catalogue) -> dict[str, Any]:
+    arms = [found.experiment(arm) for arm in study.arms]
+    return {
+        "id": study.id,
+        "title": study.title,
+        "kind": "study",
+        "family": _one_or_many(arm.family for arm in arms),
+        "dataset": _one_or_many(arm.data.name for arm in arms),
+        "method": None,
+        "baseline": None,
+    }
+
+
+def _one_or_many(names: Any) -> str:
+    return ",".join(dict.fromkeys(names))
+
+
+def _print_list(rows: list[dict[str, Any]]) -> None:
+    experiments = [row for row in rows if row["kind"] == "experiment"]
+    studies = [row for row in rows if row["kind"] == "study"]
+    print_table(
+        ["EXPERIMENT", "FAMILY", "DATA", "METHOD", "BASELINE", "TITLE"],
+        [[r["id"], r["family"], r["dataset"], r["method"], r["baseline"] or "-", r["title"]] for r in experiments],
+    )
+    print()
+    print_table(["STUDY", "DATA", "TITLE"], [[r["id"], r["dataset"], r["title"]] for r in studies])
+
+
+def _show_experiment(experiment: Experiment, as_json: bool) -> None:
+    from oelm_core.census import census_of
+    from oelm_core.config import as_dict, config_hash
+
+    resolved = as_dict(experiment)
+    parameters = census_of(experiment)
+    if as_json:
+        print_json({**resolved, "config_hash": config_hash(resolved), "parameters": parameters})
+        return
+    out = console()
+    out.print(f"[bold]{experiment.id}[/]  {experiment.title}", highlight=False)
+    if experiment.about:
+        out.print(experiment.about, markup=False)
+    print()
+    for section in ("model", "data", "method", "train"):
+        _print_section(section, resolved[section])
+    _print_section("target", resolved["target"])
+    _print_section("parameters", {key: parameters[key] for key in ("total", "trainable", "frozen")})
+    _print_section("published", resolved["published"])
+    print(f"\nStart it with: oelm run {experiment.id}")
+
+
+def _print_section(name: str, values: dict[str, Any] | None) -> None:
+    for key, value in (values or {}).items():
+        if value not in (None, [], {}, False):
+            print(f"{name + '.' + key:<28} {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float | list | dict):
+        return str(value)
+    if isinstance(value, dict):
+        return "  ".join(f"{key} {_shown(inner)}" for key, inner in value.items() if inner not in (None, 0, False))
+    if isinstance(value, list):
+        return ", ".join(_shown(inner) for inner in value) if value and not isinstance(value[0], dict) else f"{len(value)}"
+    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _show_study(study: Study, found: Catalogue, as_json: bool) -> None:
+    if as_json:
+        print_json(study.model_dump(mode="json"))
+        return
+    console().print(f"[bold]{study.id}[/]  {study.title}", highlight=False)
+    print(study.question + "\n")
+    arms = [found.experiment(arm) for arm in study.arms]
+    print_table(
+        ["ARM", "METHOD", "BASELINE", "LR", "TITLE"],
+        [[arm.id, arm.method.name, arm.baseline or "-", f"{arm.train.lr:g}", arm.title] for arm in arms],
+    )
+    print(f"\nseeds {', '.join(map(str, study.seeds))}\nStart it with: oelm study {study.id}")
