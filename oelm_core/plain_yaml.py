@@ -1,4 +1,4 @@
-"""YAML without its surprises: 1e-4 is a number, yes/no/on/off are words, dates are text, a key stands only once."""
+"""YAML without its surprises: 1e-4 is a number, yes and no are words, dates are text, a key stands only once."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ def _mapping_without_doubles(loader: Any, node: Any) -> dict[Any, Any]:
     return dict(loader.construct_pairs(node, deep=True))
 
 
+def _decimal(loader: Any, node: Any) -> int:
+    return int(node.value.replace("_", ""))  # 0777 is 777
+
+
 _REPLACED = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "timestamp")}
 _INTEGER = re.compile(r"^[-+]?\d[\d_]*$")
 _NUMBER = re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf)$|^\.(nan|NaN)$")
@@ -44,3 +48,4 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INTEGER, list("-+0123456
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789."))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOLEAN, list("tTfF"))
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping_without_doubles)
+_Loader.add_constructor("tag:yaml.org,2002:int", _decimal)

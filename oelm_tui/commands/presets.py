@@ -93,6 +93,7 @@ def _print_list(rows: list[dict[str, Any]]) -> None:
 
 def _show_experiment(experiment: Experiment, as_json: bool) -> None:
     from oelm_core.census import census_of
+
     from oelm_core.config import as_dict, config_hash
 
     resolved = as_dict(experiment)
@@ -125,8 +126,16 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return "  ".join(f"{key} {_shown(inner)}" for key, inner in value.items() if inner not in (None, 0, False))
     if isinstance(value, list):
-        return ", ".join(_shown(inner) for inner in value) if value and not isinstance(value[0], dict) else f"{len(value)}"
-    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else f"{value:g}" if isinstance(value, float) else str(value)
+        return (
+            ", ".join(_shown(inner) for inner in value) if value and not isinstance(value[0], dict) else f"{len(value)}"
+        )
+    return (
+        f"{value:,}"
+        if isinstance(value, int) and value >= 10_000
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def _show_study(study: Study, found: Catalogue, as_json: bool) -> None:

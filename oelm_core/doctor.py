@@ -1,0 +1,172 @@
+"""Looks at the machine and says, check by check, what was found and how to mend what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from oelm_core.runs.folder import home
+
+Grade = Literal["good", "warn", "bad"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: what was looked at, what was found, and what to do about it."""
+
+    check: str
+    grade: Grade
+    found: str
+    mend: str = ""
+
+
+def examine() -> Iterator[Finding]:
+    """Every check in turn, each as soon as it is known."""
+    for check in (_python, _torch, _nvml, _home, _disk, _cache, _datasets, _slurm, _terminal):
+        yield from _guarded(check)
+
+
+def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """A check that breaks is itself a finding; the others go on."""
+    try:
+        yield from check()
+    except Exception as error:
+        yield Finding(check.__name__.strip("_"), "bad", f"the check itself failed: {type(error).__name__}: {error}")
+
+
+def _python() -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info >= (3, 10):
+        yield Finding("python", "good", f"{version} at {sys.executable}")
+    else:
+        yield Finding("python", "bad", version, "install Python 3.10 or newer, for example: uv python install 3.12")
+
+
+# In a process of its own: a torch that does not fit the driver may take the whole interpreter down.
+_TORCH = """
+import json, torch
+cuda = torch.cuda.is_available()
+print(json.dumps({
+    "version": torch.__version__, "built_for": torch.version.cuda, "cuda": cuda,
+    "names": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
+    "bf16": cuda and torch.cuda.is_bf16_supported(), "threads": torch.get_num_threads(),
+}))
+"""
+
+
+def _torch() -> Iterator[Finding]:
+    try:
+        ended = subprocess.run([sys.executable, "-c", _TORCH], capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired:
+        yield Finding("torch", "bad", "importing it takes more than two minutes", "look at the file system it is on")
+        return
+    if ended.returncode:
+        last = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
+        mend = "install the build for your driver, for example: make install TORCH=torch==2.13.0"
+        yield Finding("torch", "bad", f"cannot be imported: {last}", mend)
+        return
+    facts = json.loads(ended.stdout.splitlines()[-1])
+    yield Finding("torch", "good", f"{facts['version']}, {facts['threads']} CPU threads")
+    if facts["cuda"]:
+        precision = "bf16" if facts["bf16"] else "fp16"
+        yield Finding("device", "good", f"{', '.join(facts['names'])} (CUDA {facts['built_for']}, {precision})")
+    elif facts["built_for"]:
+        mend = "compare `nvidia-smi`'s CUDA version with torch's, and name a fitting build: make install TORCH=..."
+        yield Finding("device", "warn", f"CPU only: torch is built for CUDA {facts['built_for']} but finds no GPU", mend)
+    else:
+        mend = "on a GPU host install a CUDA build of torch; the demo needs none"
+        yield Finding("device", "warn", "CPU only: this torch has no CUDA", mend)
+
+
+def _nvml() -> Iterator[Finding]:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except ImportError:
+        yield Finding("nvml", "bad", "nvidia-ml-py is not installed", "pip install nvidia-ml-py")
+    except pynvml.NVMLError as error:
+        mend = "without an NVIDIA driver only the CPU is shown; if this host has cards, ask for the driver"
+        yield Finding("nvml", "warn", f"no GPUs to watch: {error}", mend)
+    else:
+        driver = pynvml.nvmlSystemGetDriverVersion()
+        yield Finding("nvml", "good", f"{pynvml.nvmlDeviceGetCount()} GPUs, driver {driver}")
+        pynvml.nvmlShutdown()
+
+
+def _home() -> Iterator[Finding]:
+    folder = home()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if os.access(existing, os.W_OK):
+        yield Finding("home", "good", f"runs are kept in {folder / 'runs'}")
+    else:
+        yield Finding("home", "bad", f"{existing} cannot be written", "set OELM_HOME to a folder of yours")
+
+
+def _disk() -> Iterator[Finding]:
+    folder = home()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(existing).free / 2**30
+    found = f"{free:.0f} GB free at {existing}"
+    if free >= 20:
+        yield Finding("disk", "good", found)
+    else:
+        yield Finding("disk", "warn", found, "a GPT run keeps about 1.5 GB of checkpoints: free some, or move OELM_HOME")
+
+
+def _cache() -> Iterator[Finding]:
+    cache = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+    offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("0", "", "false")
+    endpoint = os.environ.get("HF_ENDPOINT")
+    notes = [f"Hugging Face cache {cache}{'' if cache.exists() else ' (not there yet)'}"]
+    notes += ["offline"] * offline + [f"mirror {endpoint}"] * bool(endpoint)
+    yield Finding("cache", "good", ", ".join(notes))
+
+
+def _datasets() -> Iterator[Finding]:
+    from oelm_core.data.sets import SETS, availability
+
+    here, missing = [], []
+    for name in SETS:
+        (here if availability(name)[0] else missing).append(name)
+    if here:
+        yield Finding("datasets", "good", f"on this machine: {', '.join(here)}")
+    if missing:
+        mend = "they are fetched at the first run; on a node without network see: oelm data list"
+        yield Finding("datasets", "warn", f"not on this machine: {', '.join(missing)}", mend)
+
+
+def _slurm() -> Iterator[Finding]:
+    if not shutil.which("sbatch"):
+        yield Finding("slurm", "good", "not here (only needed for --launcher slurm)")
+        return
+    ended = subprocess.run(["sinfo", "-h", "-o", "%P %D %G"], capture_output=True, text=True, timeout=15)
+    if ended.returncode:
+        yield Finding("slurm", "warn", f"sbatch is here but sinfo says: {ended.stderr.strip()}", "is slurmctld up?")
+    else:
+        partitions = "; ".join(" ".join(line.split()) for line in ended.stdout.splitlines())
+        yield Finding("slurm", "good", f"partitions (name, nodes, gres): {partitions}")
+
+
+def _terminal() -> Iterator[Finding]:
+    columns, lines = shutil.get_terminal_size((0, 0))
+    term = os.environ.get("TERM", "unset")
+    colours = "no colour" if "NO_COLOR" in os.environ else os.environ.get("COLORTERM") or f"TERM={term}"
+    found = f"{columns}x{lines}, {colours}" if columns else f"no terminal here, {colours}"
+    if columns and (columns < 60 or lines < 20):
+        yield Finding("terminal", "warn", found, "the screen needs 60x20 at least: enlarge the window")
+    elif term in ("dumb", "unset") and columns:
+        yield Finding("terminal", "warn", found, "set TERM, for example: export TERM=xterm-256color")
+    else:
+        yield Finding("terminal", "good", found)
+    encoding = (sys.stdout.encoding or "").lower()
+    if "utf" not in encoding:
+        mend = "export LANG=C.UTF-8 for curves and marks; without it the screen draws in ASCII"
+        yield Finding("terminal", "warn", f"encoding {encoding or 'unknown'}", mend)

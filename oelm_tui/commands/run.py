@@ -1,0 +1,126 @@
+"""`oelm run` and `oelm study`: start runs in the background, print their ids."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oelm_tui.commands.options import PresetsDir, catalogue, single
+
+if TYPE_CHECKING:
+    from oelm_core.config import Experiment
+    from oelm_core.runs.folder import RunFolder
+
+Device = Annotated[str, typer.Option(help="auto, cpu, or the cards a run may take: 0 or 2,3.")]
+PerRun = Annotated[int, typer.Option(help="Cards (or CPU processes) that one run uses together.", min=1)]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
+After = Annotated[str | None, typer.Option(metavar="RUN", help="Wait until this run has finished.")]
+AfterAny = Annotated[bool, typer.Option("--after-any", help="With --after: go on even if that run fails.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Show progress to the end; Ctrl-C only stops following.")]
+Launcher = Annotated[str, typer.Option(help="local or slurm.")]
+
+
+def run(
+    ctx: typer.Context,
+    presets: Annotated[list[str], typer.Argument(metavar="PRESET...")],
+    device: Device = "auto",
+    per_run: PerRun = 1,
+    seed: Annotated[list[int] | None, typer.Option(help="Seed; repeatable.")] = None,
+    settings: Settings = None,
+    after: After = None,
+    after_any: AfterAny = False,
+    follow: Follow = False,
+    launcher: Launcher = "local",
+    folder: PresetsDir = None,
+) -> None:
+    """Start each preset with each seed in the background, and print one run id a line."""
+    from oelm_core.config import override
+
+    found = catalogue(ctx, folder)
+    experiments = [override(found.experiment(name), settings or []) for name in presets]
+    arms = [(experiment, s) for experiment in experiments for s in (seed or [experiment.seed])]
+    _start(arms, None, 0.0, device, per_run, after, after_any, follow, launcher)
+
+
+def study(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="STUDY")],
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds: 42, 43, ...", min=1)] = None,
+    device: Device = "auto",
+    per_run: PerRun = 1,
+    settings: Settings = None,
+    after: After = None,
+    after_any: AfterAny = False,
+    follow: Follow = False,
+    launcher: Launcher = "local",
+    folder: PresetsDir = None,
+) -> None:
+    """Start every arm of a study for every seed, arms interleaved: A B A B."""
+    from oelm_core.config import override
+
+    found = catalogue(ctx, folder)
+    chosen = found.study(name)
+    experiments = [override(found.experiment(arm), settings or []) for arm in chosen.arms]
+    numbers = [42 + i for i in range(seeds)] if seeds else chosen.seeds
+    arms = [(experiment, number) for number in numbers for experiment in experiments]
+    _start(arms, chosen.id, chosen.pause, device, per_run, after, after_any, follow, launcher)
+
+
+def _start(
+    arms: list[tuple[Experiment, int]],
+    study_id: str | None,
+    pause: float,
+    device: str,
+    per_run: int,
+    after: str | None,
+    after_any: bool,
+    follow: bool,
+    launcher: str,
+) -> None:
+    from oelm_core.errors import BadInput
+    from oelm_core.launch import local
+    from oelm_core.runs.store import find_run
+
+    if launcher != "local":
+        raise BadInput(f"--launcher {launcher}: only local is here yet.")
+    waits_for = find_run(after).id if after else None
+    folders: list[RunFolder] = []
+    for experiment, seed in arms:
+        started = local.start(
+            experiment,
+            seed=seed,
+            device=device,
+            per_run=per_run,
+            study=study_id,
+            pause=pause,
+            after=waits_for,
+            after_any=after_any,
+            command=sys.argv,
+        )
+        folders.append(started)
+        print(started.id, flush=True)
+    if follow:
+        follow_to_end(folders)
+
+
+def follow_to_end(folders: list[RunFolder]) -> None:
+    """Exit code 1 when a run did not finish; Ctrl-C leaves the runs going."""
+    from oelm_core.errors import LabError
+    from oelm_tui.console import note
+    from oelm_tui.follow import follow
+
+    try:
+        ended = follow(folders)
+    except KeyboardInterrupt:
+        note("no longer following; the runs go on. See them with: oelm runs")
+        return
+    bad = [run for run in ended if run.state != "finished"]
+    if bad:
+        first = bad[0]
+        why = first.message or first.reason or "see its log"
+        raise LabError(f"{first.id} {first.state}: {why}. Its log: oelm logs {first.id}")
+
+
+apps = {"run": single(run), "study": single(study)}

@@ -1,0 +1,154 @@
+"""`oelm runs`, `logs`, `stop`, `resume`, `delete`: what happens to runs that exist."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oelm_tui.commands.options import AsJson, single
+from oelm_tui.console import note, print_json, print_table
+from oelm_tui.format import duration, metric, steps
+
+if TYPE_CHECKING:
+    from oelm_core.runs.store import Run
+
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run id, any unambiguous beginning of one, or @last.")]
+
+
+def runs(
+    state: Annotated[str | None, typer.Option(help="Only runs in this state.")] = None,
+    as_json: AsJson = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every two seconds until Ctrl-C.")] = False,
+) -> None:
+    """List the runs, newest first."""
+    from oelm_core.errors import BadInput
+    from oelm_core.runs.state import STATES
+    from oelm_core.runs.store import list_runs
+
+    if state and state not in STATES:
+        raise BadInput(f"--state {state}: is none of {', '.join(STATES)}.")
+    while True:
+        chosen = [run for run in list_runs() if state in (None, run.state)]
+        if as_json:
+            print_json([_as_json(run) for run in chosen])
+        else:
+            if watch:
+                print("\033[H\033[2J", end="")
+            _print(chosen)
+        if not watch:
+            return
+        try:
+            time.sleep(2)
+        except KeyboardInterrupt:
+            return
+
+
+def _as_json(run: Run) -> dict[str, Any]:
+    plain = ("id", "preset", "method", "seed", "state", "reason", "step", "total", "devices", "host", "created")
+    return {
+        **{key: getattr(run, key) for key in plain},
+        "metric": {"name": run.metric_name, "value": run.metric_value},
+    }
+
+
+def _print(chosen: list[Run]) -> None:
+    if not chosen:
+        note("no runs here yet. Start one with: oelm run PRESET, or see: oelm presets")
+        return
+    now = time.time()
+    print_table(
+        ["STATE", "RUN", "METHOD", "DEVICE", "STEP", "METRIC", "AGE", "WHY"],
+        [
+            [
+                run.state,
+                run.id,
+                run.method,
+                ",".join(run.devices) or "-",
+                f"{steps(run.step)}/{steps(run.total)}",
+                metric(run.metric_name, run.metric_value),
+                duration(now - run.created),
+                _why(run),
+            ]
+            for run in chosen
+        ],
+        right=("STEP", "AGE"),
+    )
+
+
+def _why(run: Run) -> str:
+    if run.state == "finished":
+        return ""
+    return ": ".join(text for text in (run.reason, run.message) if text)
+
+
+def logs(
+    name: RunName,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as the log grows.")] = False,
+    lines: Annotated[int, typer.Option("-n", help="How many of the last lines.", min=0)] = 50,
+) -> None:
+    """Show the end of a run's log."""
+    import sys
+
+    from oelm_core.runs.logs import follow_log, last_lines
+    from oelm_core.runs.store import find_run, read_run
+
+    run = find_run(name)
+    if not run.folder.log.exists():
+        note(f"{run.id} has written no log yet; it is {run.state}.")
+    text, end = last_lines(run.folder.log, lines)
+    sys.stdout.write(text)
+    if follow:
+        ended = ("finished", "failed", "stopped", "lost")
+        try:
+            for piece in follow_log(run.folder.log, end, lambda: read_run(run.folder).state in ended):
+                sys.stdout.write(piece)
+                sys.stdout.flush()
+        except KeyboardInterrupt:
+            return
+
+
+def stop(
+    name: RunName,
+    now: Annotated[bool, typer.Option("--now", help="Kill at once, without a checkpoint.")] = False,
+) -> None:
+    """Stop a run: checkpoint first, unless --now."""
+    from oelm_core.launch import local
+    from oelm_core.runs.store import find_run
+
+    run = find_run(name)
+    local.stop(run, now=now)
+    note(f"{run.id} is asked to stop{' at once' if now else ' after a checkpoint'}.")
+
+
+def resume(
+    name: RunName,
+    force: Annotated[bool, typer.Option("--force", help="Even if its state is unknown.")] = False,
+) -> None:
+    """Go on from the newest complete checkpoint, in the same folder."""
+    from oelm_core.launch import local
+    from oelm_core.runs.store import find_run
+
+    run = find_run(name)
+    local.resume(run, force=force)
+    print(run.id)
+
+
+def delete(
+    name: RunName,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete a run's folder. A live run is never deleted."""
+    from oelm_core.launch import local
+    from oelm_core.runs.store import find_run
+
+    run = find_run(name)
+    if not yes and not typer.confirm(f"Delete {run.folder.path} with its log, metrics and checkpoints?"):
+        note("nothing was deleted.")
+        return
+    local.delete(run)
+    note(f"{run.id} is deleted.")
+
+
+apps = {"runs": single(runs), "logs": single(logs), "stop": single(stop), "resume": single(resume), "delete": single(delete)}

@@ -1,0 +1,125 @@
+"""Finding presets: extending, joining folders, and surviving broken files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oelm_core.errors import BadInput, NotFound
+from oelm_core.presets import Catalogue, load_folders
+
+PART = """
+part: tiny
+family: bert
+model: {name: tiny, shape: {layers: 2, d_model: 8, heads: 2, d_ff: 8, vocab: 10, positions: 128}}
+data: {name: sst2, classes: 2}
+method: {name: baseline}
+train: {epochs: 3, batch_size: 32, lr: 2e-5}
+---
+"""
+BASE = PART + "{id: base, title: the baseline, extends: tiny}\n"
+
+
+def load(folder: Path, **files: str) -> Catalogue:
+    for name, text in files.items():
+        kind = "studies" if name.startswith("study") else "experiments"
+        (folder / kind).mkdir(exist_ok=True)
+        (folder / kind / f"{name}.yaml").write_text(text)
+    return load_folders([folder])
+
+
+def test_an_experiment_inherits_what_it_extends_and_parts_are_not_listed(tmp_path: Path) -> None:
+    found = load(tmp_path, a=BASE + "---\n{id: arm, title: t, extends: base, baseline: base, train: {lr: 1e-4}}\n")
+    arm = found.experiment("arm")
+    assert (arm.train.lr, arm.train.batch_size, arm.title) == (1e-4, 32, "t")
+    assert list(found.experiments) == ["base", "arm"]
+    assert found.warnings == []
+
+
+def test_ids_match_without_regard_to_case(tmp_path: Path) -> None:
+    found = load(tmp_path, a=PART + "{id: GPT-01, title: t, extends: tiny}\n")
+    assert found.experiment("gpt-01").id == "GPT-01"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{id: x, title: t, extends: nothing}", "extends 'nothing', which does not exist."),
+        ("{id: x, title: t, extends: y}\n---\n{part: y, extends: x}", "extends goes round in a circle: x -> y -> x."),
+        ("{id: x, title: t, extends: tiny, colour: red}", "unknown key 'colour'."),
+        ("{id: x, extends: tiny}", "key 'title' is missing."),
+        ("{id: x, title: t, extends: tiny, baseline: gone}", "baseline 'gone' is not among the presets."),
+        ("{id: base, title: t, extends: tiny}", "the id is already used in"),
+        ("{id: x, title: t, extends: tiny, seed: one}", "key 'seed' is \"one\"; it should be a valid integer"),
+    ],
+)
+def test_a_broken_preset_is_one_warning_and_the_rest_still_loads(tmp_path: Path, text: str, sentence: str) -> None:
+    found = load(tmp_path, a=BASE, b=text)
+    assert len(found.warnings) == 1
+    assert sentence in found.warnings[0]
+    assert found.experiment("base")
+
+
+def test_a_command_that_names_a_broken_preset_is_told_why(tmp_path: Path) -> None:
+    found = load(tmp_path, a=BASE, b="{id: x, title: t, extends: tiny, colour: red}")
+    with pytest.raises(BadInput, match="colour"):
+        found.experiment("X")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a: [1", "is not valid YAML"),
+        ("a: 1\na: 2", "key 'a' stands twice"),
+        ("- 1", "expected keys such as id and title, found list"),
+        ("title: t", "key 'id' is missing"),
+        ("id: 5", "key 'id' is missing or not text"),
+    ],
+)
+def test_an_unreadable_file_is_named(tmp_path: Path, text: str, sentence: str) -> None:
+    found = load(tmp_path, a=BASE, b=text)
+    assert sentence in found.warnings[0]
+    assert "b.yaml" in found.warnings[0]
+    assert found.experiment("base")
+
+
+def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+    load(tmp_path, a=BASE)
+    (tmp_path / "experiments" / "b.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "b.yaml: is not UTF-8 text." in load_folders([tmp_path]).warnings[0]
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    found = load(tmp_path, a=BASE, study1="{id: first, title: t, question: q, arms: [base]}")
+    with pytest.raises(NotFound, match="Did you mean base"):
+        found.experiment("bass")
+    with pytest.raises(NotFound, match="is a study, not a preset; use: oelm study first"):
+        found.experiment("first")
+    with pytest.raises(NotFound, match="is a preset, not a study; use: oelm run base"):
+        found.study("base")
+
+
+def test_a_study_of_a_missing_arm_is_broken(tmp_path: Path) -> None:
+    found = load(tmp_path, a=BASE, study1="{id: first, title: t, question: q, arms: [base, bsae]}")
+    with pytest.raises(BadInput, match="arm 'bsae' is not among the presets. Did you mean base"):
+        found.study("first")
+
+
+def test_a_users_folder_joins_the_catalogue(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    load(tmp_path, a=BASE)
+    load(mine, b="{id: own, title: t, extends: base, baseline: base}")
+    found = load_folders([tmp_path, mine])
+    assert found.experiment("own").data.name == "sst2"
+
+
+def test_an_arms_story_is_not_inherited(tmp_path: Path) -> None:
+    text = PART + (
+        "{id: told, title: t, extends: tiny, about: a, published: {source: s, accuracy: 0.9}}\n---\n"
+        "{id: silent, title: u, extends: told, baseline: told}\n"
+    )
+    silent = load(tmp_path, a=text).experiment("silent")
+    assert silent.published is None
+    assert silent.about == ""

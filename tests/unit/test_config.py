@@ -1,0 +1,143 @@
+"""The preset schema: what it takes, what it refuses, and with which sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oelm_core.config import (
+    Experiment,
+    as_dict,
+    build_experiment,
+    config_hash,
+    layer_numbers,
+    merge,
+    override,
+    parse_overrides,
+)
+from oelm_core.errors import BadInput
+
+SHAPE = {"layers": 4, "d_model": 64, "heads": 4, "d_ff": 128, "vocab": 100, "positions": 128}
+
+
+def raw(**changes: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "id": "x",
+        "title": "an arm",
+        "family": "bert",
+        "model": {"name": "tiny", "shape": SHAPE},
+        "data": {"name": "sst2", "classes": 2},
+        "method": {"name": "baseline"},
+        "train": {"epochs": 3, "batch_size": 32, "lr": 2e-5},
+    }
+    return merge(base, changes)
+
+
+def experiment(**changes: Any) -> Experiment:
+    return build_experiment(raw(**changes), "file.yaml: x")
+
+
+def refusal(**changes: Any) -> str:
+    with pytest.raises(BadInput) as caught:
+        experiment(**changes)
+    return str(caught.value)
+
+
+def test_defaults_follow_the_family() -> None:
+    bert = experiment()
+    gpt = experiment(family="gpt", data={"classes": None})
+    assert (bert.start, bert.metric, bert.arch) == ("pretrained", "accuracy", "bert")
+    assert (gpt.start, gpt.metric, gpt.arch) == ("scratch", "perplexity", "gpt")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"train": {"lrr": 1}}, "file.yaml: x: unknown key 'train.lrr'. Did you mean lr?"),
+        ({"train": {"lr": "fast"}}, "key 'train.lr' is \"fast\"; it should be a valid number"),
+        ({"train": {"batch_size": 0}}, "key 'train.batch_size' is 0; it should be greater than 0"),
+        ({"train": {"max_steps": 10}}, "give either max_steps or epochs"),
+        ({"family": "rnn"}, "key 'family' is \"rnn\"; it should be 'bert' or 'gpt'"),
+        ({"method": {"scale": "big"}}, "it should be 'unit' or 'keep' or a valid number"),
+        ({"model": {"shape": {"heads": 5}}}, "d_model 64 cannot be split into 5 equal heads"),
+        ({"data": {"max_length": 512}}, "data.max_length 512 is longer than the model's 128 positions"),
+        ({"data": {"classes": None}}, "data.classes is missing"),
+        ({"method": {"init": "head-qr"}}, "a baseline's Q/K stay untouched"),
+        ({"method": {"freeze": ["query"]}}, "method.freeze is set on a baseline"),
+        ({"baseline": "b", "method": {"layers": "2-9"}}, "names layer 4, but the model's layers are 0 to 3"),
+        ({"baseline": "b", "method": {"layers": "last:5"}}, "asks for more than the model's 4 layers"),
+        ({"baseline": "b", "method": {"layers": "some"}}, "'some' is none of: all, none, first:N"),
+        (
+            {"baseline": "b", "model": {"start": "scratch"}, "method": {"init": "polar"}},
+            "method.from is pretrained but the model starts from scratch",
+        ),
+        (
+            {
+                "baseline": "b",
+                "train": {"epochs": None, "max_steps": 100},
+                "method": {"freeze": ["key"], "unfreeze": {"at": 100}},
+            },
+            "method.unfreeze.at 100 is past the end of training at step 100",
+        ),
+        ({"baseline": "b", "method": {"unfreeze": {"at": 0.5}}}, "unfreeze is set but nothing is frozen"),
+        ({"target": {"metric": "accuracy"}}, "give exactly one of above, at_least, at_most"),
+    ],
+)
+def test_a_mistake_gets_one_sentence_naming_the_key(changes: dict[str, Any], expected: str) -> None:
+    sentence = refusal(**changes)
+    assert expected in sentence
+    assert "\n" not in sentence
+
+
+def test_overrides_are_read_as_yaml_and_win() -> None:
+    changed = override(experiment(), ["train.lr=1e-4", "data.path=/some/where", "method.layers=2"])
+    assert changed.train.lr == 1e-4
+    assert changed.data.path == "/some/where"
+    assert changed.method.layers == "2"
+
+
+def test_a_number_of_steps_replaces_a_number_of_epochs() -> None:
+    changed = override(experiment(), ["train.max_steps=5"])
+    assert (changed.train.max_steps, changed.train.epochs) == (5, None)
+
+
+@pytest.mark.parametrize("text", ["train.lr", "=5", "train.lr=", "train=5", "train.lr.x=1"])
+def test_an_unreadable_override_is_refused(text: str) -> None:
+    with pytest.raises(BadInput):
+        override(experiment(), [text])
+
+
+def test_a_resolved_experiment_survives_a_round_trip() -> None:
+    arm = experiment(baseline="b", method={"init": "head-qr", "from": "pretrained", "freeze": ["query", "key"]})
+    assert build_experiment(as_dict(arm), "again") == arm
+
+
+def test_the_hash_ignores_seed_paths_and_labels_but_no_setting_that_matters() -> None:
+    plain = config_hash(as_dict(experiment()))
+    for same in ({"seed": 7}, {"title": "other"}, {"data": {"path": "/x"}}, {"model": {"path": "/y"}}):
+        assert config_hash(as_dict(experiment(**same))) == plain
+    for other in ({"train": {"lr": 1e-3}}, {"data": {"name": "mnli"}}, {"train": {"accumulate": 2}}):
+        assert config_hash(as_dict(experiment(**other))) != plain
+
+
+@given(layers=st.integers(1, 30), data=st.data())
+def test_layer_choices_are_sorted_distinct_and_inside_the_model(layers: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, layers))
+    first, last = layer_numbers(f"first:{count}", layers), layer_numbers(f"last:{count}", layers)
+    assert first == list(range(count))
+    assert last == list(range(layers - count, layers))
+    assert layer_numbers("all", layers) == list(range(layers))
+    numbers = data.draw(st.lists(st.integers(0, layers - 1)))
+    assert layer_numbers(numbers, layers) == sorted(set(numbers))
+
+
+def test_merging_joins_sections_and_replaces_lists() -> None:
+    assert merge({"a": {"x": 1, "y": [1, 2]}}, {"a": {"y": [3]}, "b": 4}) == {"a": {"x": 1, "y": [3]}, "b": 4}
+
+
+def test_yaml_surprises_are_gone() -> None:
+    read = parse_overrides(["a=1e-4", "b=no", "c=2026-01-01", "d=true", "e=0777", "f=1_000"])
+    assert read == {"a": 1e-4, "b": "no", "c": "2026-01-01", "d": True, "e": 777, "f": 1000}
