@@ -1,0 +1,1 @@
+"""Charts in characters: reduce to columns, scale, draw with braille or ASCII."""

@@ -1,0 +1,296 @@
+"""One chart as rows of (text, role): legend, curves, axes and a cursor that reads values. Pure: no widget, no clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from oelm_tui.charts.axes import count_label, linear_ticks, log_ticks, time_label, time_ticks, value_label
+from oelm_tui.charts.canvas import AsciiCanvas, Canvas
+from oelm_tui.charts.reduce import Bucket, extent, reduce, value_at
+
+Row = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points to draw. `role` names the colour, `mark` is the sign that tells it from the others without colour."""
+
+    name: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    role: str
+    mark: str = "●"
+    raw: Sequence[float] | None = None
+    """The values before smoothing, drawn faintly beneath."""
+
+
+@dataclass(frozen=True)
+class View:
+    """How to look: what x means, which scale, which part, where the cursor is."""
+
+    x: str = "step"
+    log_y: bool = False
+    smoothing: float = 0.0
+    window: tuple[float, float] | None = None
+    cursor: float | None = None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What was drawn and where, so that a mouse position can be turned into an x."""
+
+    rows: list[Row]
+    left: int = 0
+    columns: int = 0
+    x0: float = 0.0
+    x1: float = 1.0
+    readings: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def x_of_column(self, column: int) -> float:
+        share = (column - self.left + 0.5) / max(1, self.columns)
+        return self.x0 + min(1.0, max(0.0, share)) * (self.x1 - self.x0)
+
+
+def draw(
+    curves: Sequence[Curve],
+    view: View,
+    width: int,
+    height: int,
+    *,
+    y_name: str = "",
+    percent: bool = False,
+    ascii_only: bool = False,
+) -> Picture:
+    """The chart in exactly `height` rows of at most `width` cells."""
+    shown = [curve for curve in curves if len(curve.xs)]
+    bounds = x_bounds(shown, view)
+    if width < 16 or height < 4 or bounds is None:
+        words = "no points yet" if bounds is None else "too small for a chart"
+        return Picture([[(words[:width], "faint")]] + [[] for _ in range(height - 1)])
+    x0, x1 = bounds
+    across = AsciiCanvas.dots_across if ascii_only else Canvas.dots_across
+    legend_rows = 1
+    plot_height = height - legend_rows - 2
+    # The labels' width decides the columns, but not the least and greatest value: a coarse pass finds those.
+    span = _y_span([_buckets(curve, x0, x1, 16) for curve in shown], view.log_y)
+    if span is None:
+        return Picture([_nothing_finite(shown, view, width)] + [[] for _ in range(height - 1)], x0=x0, x1=x1)
+    y0, y1, log_y = span
+    ticks = (log_ticks if log_y else linear_ticks)(y0, y1, max(2, plot_height // 2))
+    labels = [value_label(tick * (100 if percent else 1), (y1 - y0) * (100 if percent else 1)) for tick in ticks]
+    left = max((len(label) for label in labels), default=0) + 1
+    columns = width - left
+    buckets = {id(curve): _buckets(curve, x0, x1, columns * across) for curve in shown}
+    canvas = (AsciiCanvas if ascii_only else Canvas)(columns, plot_height)
+    scale = _Scale(y0, y1, log_y, plot_height * canvas.dots_down)
+    for curve in shown:
+        fine, raw = buckets[id(curve)]
+        if raw is not None:
+            _trace(canvas, raw, scale, "faint")
+        _trace(canvas, fine, scale, curve.role)
+    for place, curve in enumerate(shown):
+        if len(shown) > 1 or len(buckets[id(curve)][0]) < 2:
+            _sign(canvas, buckets[id(curve)][0], scale, curve, place, len(shown))
+    readings: dict[str, tuple[float, float]] = {}
+    cursor_column = None
+    if view.cursor is not None:
+        cursor = min(max(view.cursor, x0), x1)
+        cursor_column = min(columns - 1, int((cursor - x0) / (x1 - x0) * columns))
+        for curve in shown:
+            point = value_at(curve.xs, curve.ys, cursor)
+            if point is not None:
+                readings[curve.name] = point
+    rows = [_legend(shown, view, readings, width, y_name, percent)]
+    rows += _body(canvas, scale, ticks, labels, left, cursor_column, ascii_only)
+    rows += _x_axis(view, x0, x1, left, columns, ascii_only)
+    return Picture(rows, left, columns, x0, x1, readings)
+
+
+def x_bounds(curves: Sequence[Curve], view: View) -> tuple[float, float] | None:
+    """The part of x in view, widened when all points share one x."""
+    if view.window is not None:
+        low, high = view.window
+    else:
+        spans = [span for curve in curves if (span := extent(curve.xs)) is not None]
+        if not spans:
+            return None
+        low, high = min(span[0] for span in spans), max(span[1] for span in spans)
+    if high <= low:
+        high = low + max(1.0, abs(low) * 1e-6)
+    return low, high
+
+
+def _buckets(curve: Curve, x0: float, x1: float, columns: int) -> tuple[list[Bucket], list[Bucket] | None]:
+    raw = reduce(curve.xs, curve.raw, x0, x1, columns) if curve.raw is not None else None
+    return reduce(curve.xs, curve.ys, x0, x1, columns), raw
+
+
+def _y_span(
+    groups: Sequence[tuple[list[Bucket], list[Bucket] | None]], log_y: bool
+) -> tuple[float, float, bool] | None:
+    lows = [bucket.low for fine, raw in groups for part in (fine, raw or []) for bucket in part]
+    highs = [bucket.high for fine, raw in groups for part in (fine, raw or []) for bucket in part]
+    if not lows:
+        return None
+    low, high = min(lows), max(highs)
+    if log_y:
+        positive = [value for value in lows + highs if value > 0]
+        if positive:
+            low = min(positive)
+            return (low / 1.1, max(high, low) * 1.1, True) if high <= low else (low, high, True)
+    if high <= low:
+        pad = abs(low) * 0.05 or 0.5
+        return low - pad, high + pad, False
+    pad = (high - low) * 0.03
+    return low - pad, high + pad, False
+
+
+class _Scale:
+    """Value to dot row, counted from the top."""
+
+    def __init__(self, y0: float, y1: float, log_y: bool, dots: int) -> None:
+        self.log = log_y
+        self.dots = dots
+        self._y0 = math.log(y0) if log_y else y0
+        self._per_unit = (dots - 1) / ((math.log(y1) if log_y else y1) - self._y0)
+
+    def row(self, value: float) -> int:
+        if self.log:
+            if value <= 0:
+                return self.dots + 1  # below the chart: nothing is drawn
+            value = math.log(value)
+        return self.dots - 1 - round((value - self._y0) * self._per_unit)
+
+
+def _trace(canvas: Canvas, buckets: list[Bucket], scale: _Scale, role: str) -> None:
+    before: Bucket | None = None
+    for bucket in buckets:
+        if before is not None:
+            canvas.line(before.column, scale.row(before.last), bucket.column, scale.row(bucket.first), role)
+        canvas.column(bucket.column, scale.row(bucket.high), scale.row(bucket.low), role)
+        before = bucket
+
+
+def _sign(canvas: Canvas, buckets: list[Bucket], scale: _Scale, curve: Curve, place: int, of: int) -> None:
+    """The curve's own sign at its end and, shifted from the others' signs, along the way."""
+    if not buckets:
+        return
+    end = buckets[-1]
+    spots = [end]
+    if len(buckets) > 8:
+        step = len(buckets) / 4
+        spots += [
+            buckets[int(step * (k + place / of))] for k in range(4) if int(step * (k + place / of)) < len(buckets)
+        ]
+    for bucket in spots:
+        canvas.mark(
+            bucket.column // canvas.dots_across, scale.row(bucket.last) // canvas.dots_down, curve.mark, curve.role
+        )
+
+
+def _legend(
+    curves: Sequence[Curve],
+    view: View,
+    readings: dict[str, tuple[float, float]],
+    width: int,
+    y_name: str,
+    percent: bool,
+) -> Row:
+    row: Row = [(y_name + "  ", "label")] if y_name else []
+    used = len(y_name) + 2 if y_name else 0
+    for curve in curves:
+        if curve.name in readings:
+            x, y = readings[curve.name]
+            words = f"{curve.mark} {curve.name} {exact(y, percent)}"
+            if curve is curves[-1] or len(curves) == 1:
+                words += f" at {x_label(view.x, x)}"
+        else:
+            last = next((y for y in reversed(curve.ys) if math.isfinite(y)), math.nan)
+            words = f"{curve.mark} {curve.name} {exact(last, percent)}"
+            if len(curve.ys) and not math.isfinite(curve.ys[-1]):
+                words += " (now not finite)"
+        if used + len(words) > width:
+            break
+        row.append((words + "  ", curve.role))
+        used += len(words) + 2
+    return row
+
+
+def _nothing_finite(curves: Sequence[Curve], view: View, width: int) -> Row:
+    count = sum(len(curve.ys) for curve in curves)
+    words = "no points in this window; 0 shows all" if view.window else f"{count} points, none of them finite"
+    return [(words[:width], "bad" if not view.window else "faint")]
+
+
+def exact(value: float, percent: bool = False) -> str:
+    """A value as one reads it off: five significant digits, percent for fractions."""
+    if not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if percent:
+        return f"{value * 100:.2f} %"
+    return f"{value:.2e}" if value and (abs(value) < 1e-3 or abs(value) >= 1e6) else f"{value:.5g}"
+
+
+def x_label(kind: str, x: float) -> str:
+    return time_label(x) if kind == "time" else f"{kind} {count_label(x)}"
+
+
+def _body(
+    canvas: Canvas,
+    scale: _Scale,
+    ticks: list[float],
+    labels: list[str],
+    left: int,
+    cursor: int | None,
+    ascii_only: bool,
+) -> list[Row]:
+    stem, tick_stem, bar = ("|", "+", "|") if ascii_only else ("│", "┤", "│")
+    at_row: dict[int, str] = {}
+    for tick, label in zip(ticks, labels, strict=True):
+        at_row.setdefault(scale.row(tick) // canvas.dots_down, label)
+    rows: list[Row] = []
+    for number, runs in enumerate(canvas.rows()):
+        here = at_row.get(number)
+        row: Row = [((here or "").rjust(left - 1) + (tick_stem if here is not None else stem), "axis")]
+        row += runs if cursor is None else _with_cursor(runs, cursor, bar)
+        rows.append(row)
+    return rows
+
+
+def _with_cursor(runs: Row, cursor: int, bar: str) -> Row:
+    row: Row = []
+    column = 0
+    for text, owner in runs:
+        place = cursor - column
+        if 0 <= place < len(text):
+            here = text[place]
+            cut = [(text[:place], owner), (bar if here == " " else here, "cursor"), (text[place + 1 :], owner)]
+            row += [part for part in cut if part[0]]
+        else:
+            row.append((text, owner))
+        column += len(text)
+    return row
+
+
+def _x_axis(view: View, x0: float, x1: float, left: int, columns: int, ascii_only: bool) -> list[Row]:
+    corner, flat, tick_flat = ("+", "-", "+") if ascii_only else ("└", "─", "┬")
+    at_most = max(2, columns // 10)
+    ticks = (time_ticks if view.x == "time" else linear_ticks)(x0, x1, at_most)
+    line = [flat] * columns
+    labels = [" "] * columns
+    free_from = 0
+    for tick in ticks:
+        column = min(columns - 1, int((tick - x0) / (x1 - x0) * columns))
+        text = time_label(tick) if view.x == "time" else count_label(tick)
+        start = min(max(0, column - len(text) // 2), columns - len(text))
+        line[column] = tick_flat
+        if start >= free_from:
+            labels[start : start + len(text)] = text
+            free_from = start + len(text) + 1
+    name = f" {view.x}"
+    if free_from + len(name) <= columns:
+        labels[columns - len(name) :] = name
+    gutter = " " * (left - 1)
+    return [[(gutter + corner + "".join(line), "axis")], [(" " * left + "".join(labels), "axis")]]

@@ -1,0 +1,125 @@
+"""Charts: reduction keeps spikes, both ways of counting agree, nothing non-finite reaches an axis."""
+
+from __future__ import annotations
+
+import math
+from array import array
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oelm_tui.charts import reduce as reduction
+from oelm_tui.charts.axes import count_label, linear_ticks, log_ticks, time_label, time_ticks
+from oelm_tui.charts.plot import Curve, View, draw
+from oelm_tui.charts.smooth import Smoother
+
+VALUES = st.lists(st.floats(-1e6, 1e6) | st.just(math.nan) | st.just(math.inf), min_size=1, max_size=200)
+
+
+def text_of(picture) -> list[str]:
+    return ["".join(text for text, _ in row) for row in picture.rows]
+
+
+@settings(max_examples=60, deadline=None)
+@given(ys=VALUES, columns=st.integers(1, 40))
+def test_numpy_and_plain_reduction_give_the_same_buckets(ys, columns):
+    xs = array("d", range(len(ys)))
+    values = array("d", ys)
+    high = max(1.0, len(ys) - 1)
+    assert reduction._plain(xs, values, 0.0, high, columns) == reduction._with_numpy(xs, values, 0.0, high, columns)
+
+
+def test_a_single_spike_survives_the_reduction_of_half_a_million_points():
+    xs, ys = array("d", range(500_000)), array("d", bytes(8 * 500_000))
+    ys[123_456] = 99.0
+    assert max(bucket.high for bucket in reduction.reduce(xs, ys, 0, 499_999, 160)) == 99.0
+
+
+def test_points_outside_the_window_are_left_out():
+    xs = array("d", range(10))
+    assert [b.first for b in reduction.reduce(xs, xs, 3, 5, 3)] == [3, 4, 5]
+
+
+def test_a_live_column_can_still_grow_after_it_was_drawn():
+    xs = array("d", range(30_000))
+    draw([Curve("a", xs, xs, "arm0")], View(), 60, 10)
+    xs.append(30_000)
+    assert len(xs) == 30_001
+
+
+@settings(max_examples=30, deadline=None)
+@given(ys=VALUES, weight=st.sampled_from([0.5, 0.9, 0.99]))
+def test_block_smoothing_equals_the_plain_recurrence(ys, weight):
+    plain, blocks = Smoother(weight), Smoother(weight)
+    plain._extend_plain(ys)
+    blocks._extend_blocks(ys)
+    assert list(blocks.values) == pytest.approx(list(plain.values), rel=1e-6, abs=1e-3, nan_ok=True)
+
+
+def test_smoothing_in_pieces_equals_smoothing_at_once_and_starts_over_when_the_file_was_cut():
+    ys = array("d", [math.sin(i) for i in range(100)])
+    whole = list(Smoother(0.9).extend_to(ys))
+    pieces = Smoother(0.9)
+    pieces.extend_to(ys[:40])
+    assert list(pieces.extend_to(ys)) == whole
+    assert list(pieces.extend_to(ys[:10])) == whole[:10]
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+@pytest.mark.parametrize(("width", "height"), [(16, 4), (60, 10), (300, 100)])
+def test_a_chart_fills_exactly_the_cells_it_was_given(width, height, ascii_only):
+    xs = array("d", range(50))
+    rows = text_of(draw([Curve("a", xs, xs, "arm0")], View(cursor=10), width, height, ascii_only=ascii_only))
+    assert len(rows) == height
+    assert max(len(row) for row in rows) <= width
+    if ascii_only:
+        assert "".join(rows[1:]).isascii()
+
+
+def test_non_finite_values_never_reach_the_axis_and_are_said_in_the_legend():
+    ys = array("d", [3.0, 2.0, math.inf, 1.0, math.nan])
+    rows = text_of(draw([Curve("a", array("d", range(5)), ys, "arm0")], View(), 60, 10, y_name="loss"))
+    assert "(now not finite)" in rows[0]
+    assert not any("nan" in row or "inf" in row for row in rows[1:])
+
+
+def test_a_curve_with_nothing_finite_says_so():
+    rows = text_of(draw([Curve("a", [1.0], [math.nan], "arm0")], View(), 60, 10))
+    assert "none of them finite" in rows[0]
+
+
+def test_zero_on_a_log_axis_is_left_out_instead_of_breaking_it():
+    xs = array("d", range(4))
+    rows = text_of(draw([Curve("a", xs, array("d", [0.0, 1.0, 10.0, 100.0]), "arm0")], View(log_y=True), 60, 12))
+    assert any(row.lstrip().startswith("100") for row in rows)
+
+
+def test_the_cursor_reads_the_nearest_recorded_value_of_each_curve():
+    xs = array("d", [0, 10, 20])
+    curves = [Curve("a", xs, array("d", [1, 2, 3]), "arm0"), Curve("b", xs, array("d", [4, 5, 6]), "arm1", "▲")]
+    assert draw(curves, View(cursor=11), 60, 10).readings == {"a": (10, 2), "b": (10, 5)}
+
+
+def test_curves_carry_their_own_sign_so_that_colour_is_not_needed():
+    xs = array("d", range(100))
+    curves = [Curve("a", xs, xs, "arm0", "●"), Curve("b", xs, xs[::-1], "arm1", "▲")]
+    body = "".join(text_of(draw(curves, View(), 60, 12))[1:])
+    assert "●" in body
+    assert "▲" in body
+
+
+def test_a_mouse_column_becomes_the_x_under_it():
+    xs = array("d", range(101))
+    picture = draw([Curve("a", xs, xs, "arm0")], View(), 60, 10)
+    assert picture.x_of_column(0) == 0
+    assert picture.x_of_column(picture.left + picture.columns // 2) == pytest.approx(50, abs=2)
+    assert picture.x_of_column(400) == 100
+
+
+def test_ticks_are_round_and_within_the_axis():
+    assert linear_ticks(0, 100_000, 5) == [0, 20_000, 40_000, 60_000, 80_000, 100_000]
+    assert log_ticks(0.001, 10, 5) == [0.001, 0.01, 0.1, 1, 10]
+    assert time_ticks(0, 7200, 4) == [0, 1800, 3600, 5400, 7200]
+    assert [count_label(v) for v in (0, 950, 12_500, 2e6)] == ["0", "950", "12.5k", "2M"]
+    assert [time_label(v) for v in (5, 90, 3600, 5400)] == ["5s", "1m30s", "1h", "1h30"]
