@@ -1,0 +1,1 @@
+"""Training logs: reading pages of a file, making lines harmless, searching."""
