@@ -6,9 +6,6 @@ import contextlib
 import json
 import os
 import re
-import secrets
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,8 +71,8 @@ class RunFolder:
         """A JSON file of the run, or None when it is missing or unreadable."""
         return read_json(self.path / f"{name}.json")
 
-    def write(self, name: str, content: Any) -> None:
-        write_json(self.path / f"{name}.json", content)
+    def write(self, name: str, content: Any, *, durable: bool = True) -> None:
+        write_json(self.path / f"{name}.json", content, durable=durable)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -86,16 +83,19 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Replaces the file in one step: written beside, flushed to disk, renamed."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def write_json(path: Path, content: Any, *, durable: bool = True) -> None:
+    """Replaces the file in one step: written beside, flushed to disk, renamed.
+
+    A heartbeat is not worth waiting for the disk (`durable=False`); readers still never see half of it.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{_random_hex(4)}")
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1, ensure_ascii=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        with open(temporary, "x", encoding="utf-8") as file:
+            file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -103,9 +103,13 @@ def write_json(path: Path, content: Any) -> None:
         raise
 
 
+def _random_hex(size: int) -> str:
+    return os.urandom(size).hex()  # not secrets or tempfile: they cost every waiting runner megabytes
+
+
 def new_run_id(preset: str, seed: int, now: float | None = None) -> str:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
-    return f"{preset}-s{seed}-{stamp}-{secrets.token_hex(2)}"
+    return f"{preset}-s{seed}-{stamp}-{_random_hex(2)}"
 
 
 def create(root: Path, preset: str, seed: int, files: dict[str, Any]) -> RunFolder:
@@ -115,19 +119,26 @@ def create(root: Path, preset: str, seed: int, files: dict[str, Any]) -> RunFold
     """
     with _as_refusal(f"cannot create a run in {root}"):
         root.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(dir=root, prefix=".new-"))
+        draft = root / f".new-{_random_hex(6)}"
+        draft.mkdir()
         try:
             for name in ("attempts", "checkpoints"):
                 (draft / name).mkdir()
             run_id = _name_not_taken(root, preset, seed)
             for name, content in files.items():
                 write_json(draft / f"{name}.json", {**content, "id": run_id} if name == "run" else content)
-            draft.chmod(0o755)
             os.rename(draft, root / run_id)  # fails rather than merge: a run folder is never empty
             return RunFolder(root / run_id)
         except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
+            remove_tree(draft)
             raise
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a folder and all in it, as far as it can."""
+    import shutil  # heavy, and the runner never needs it
+
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _name_not_taken(root: Path, preset: str, seed: int) -> str:

@@ -40,9 +40,7 @@ class MetricsReader:
         try:
             with open(self.path, "rb") as file:
                 status = os.fstat(file.fileno())
-                restarted = self._inode is not None and (
-                    status.st_ino != self._inode or status.st_size < self._offset
-                )
+                restarted = self._inode is not None and (status.st_ino != self._inode or status.st_size < self._offset)
                 if restarted:
                     self._offset = 0
                 self._inode = status.st_ino

@@ -1,0 +1,133 @@
+"""Who a process is: host, boot, pid and start time, so that a reused pid or a reboot never revives a run."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from typing import Any
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@functools.lru_cache(maxsize=1)
+def host() -> str:
+    return os.uname().nodename
+
+
+@functools.lru_cache(maxsize=1)
+def boot_id() -> str:
+    """Changes at every reboot; "" where the kernel does not say."""
+    return _read("/proc/sys/kernel/random/boot_id").strip()
+
+
+def boot_time() -> float:
+    """The kernel's idea of when it booted, in epoch seconds. It moves when the clock is set; births do not."""
+    for line in _read("/proc/stat").splitlines():
+        if line.startswith("btime "):
+            return float(line.split()[1])
+    return 0.0
+
+
+def since_boot() -> float:
+    """Seconds since boot, suspended time included: a clock nobody can set."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
+
+
+def birth(pid: int) -> float | None:
+    """When a process was born, in seconds since boot; None when it is dead or a zombie."""
+    fields = _stat(pid)
+    if fields is None or fields[0] in ("Z", "X", "x"):
+        return None
+    return int(fields[19]) / _TICKS
+
+
+def is_frozen(pid: int) -> bool:
+    """Held by SIGSTOP or a debugger."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] in ("T", "t")
+
+
+def identity(pid: int) -> dict[str, Any]:
+    """`{pid, started}` as written into files; `started` is epoch seconds, exact together with `boot_time`."""
+    born = birth(pid)
+    return {"pid": pid, "started": None if born is None else round(boot_time() + born, 2)}
+
+
+def me() -> dict[str, Any]:
+    """The whole identity of this process."""
+    return {"host": host(), "boot_id": boot_id(), "boot_time": boot_time(), **identity(os.getpid())}
+
+
+def is_alive(pid: Any, started: Any, booted: Any = None) -> bool:
+    """Whether the process of this boot with that pid still is the one that started then.
+
+    `booted` is the `boot_time` written beside `started`: their difference survives a clock that jumps. Without it
+    two seconds of slack are allowed.
+    """
+    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
+        return False
+    born = birth(pid)
+    if born is None or not isinstance(started, int | float):
+        return False
+    if isinstance(booted, int | float):
+        return abs(born - (started - booted)) < 0.05
+    return abs(boot_time() + born - started) < 2.0
+
+
+def anyone_alive(who: dict[str, Any], people: list[dict[str, Any]]) -> bool:
+    """Whether any of `people` (`{pid, started}`) lives, given the host and boot written in `who`."""
+    if who.get("host") != host() or who.get("boot_id") != boot_id():
+        return False
+    return any(is_alive(one.get("pid"), one.get("started"), who.get("boot_time")) for one in people)
+
+
+def descendants(root: int | None = None) -> list[int]:
+    """Every process below `root` (this one unless said), zombies left out, nearest first."""
+    children: dict[int, list[int]] = {}
+    dead = set()
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        fields = _stat(int(name))
+        if fields is not None:
+            children.setdefault(int(fields[1]), []).append(int(name))
+            if fields[0] in ("Z", "X", "x"):
+                dead.add(int(name))
+    found, level = [], children.get(os.getpid() if root is None else root, [])
+    while level:
+        found += [pid for pid in level if pid not in dead]
+        level = [child for pid in level for child in children.get(pid, [])]
+    return found
+
+
+def with_argument(argument: str) -> list[int]:
+    """Live processes that carry exactly this argument: runners and workers carry --run-folder=..."""
+    wanted = os.fsencode(argument)
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try:
+                with open(f"/proc/{name}/cmdline", "rb") as file:
+                    arguments = file.read().split(b"\0")
+            except OSError:
+                continue
+            if wanted in arguments and birth(int(name)) is not None:
+                found.append(int(name))
+    return found
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/PID/stat from the third (state) on; the second may hold spaces and brackets."""
+    text = _read(f"/proc/{pid}/stat")
+    end = text.rfind(")")
+    return text[end + 2 :].split() if end > 0 else None
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
