@@ -248,11 +248,12 @@ class Claim(Section):
     clock_start, clock_end                            times of day, in seconds since midnight
     step_time, it_per_s, steps                        seconds per step, steps per second, optimiser steps
     step_time_run                                     step time of one timing run; one claim per run, in their order
+    step_time_spread                                  std of those runs over their mean
     speedup                                           share of the step time saved (0.57 is "57 % faster")
     steps_to_80, steps_to_90, seconds_to_80, seconds_to_90   when an accuracy was first reached
     total, trainable, frozen, frozen_share, saved_share      parameters, and shares of the total
     checkpoint_mib                                    size of a checkpoint file
-    target_perplexity                                 the bound the author computed
+    baseline_perplexity, target_perplexity            what the author compared with; the bound computed from it
     """
 
     what: str
@@ -263,6 +264,8 @@ class Claim(Section):
     note: str | None = None
     arms: list[str] = []
     """The arm a figure is about, then what it is compared with; unless said, the preset and its baseline."""
+    settings: dict[str, Any] = {}
+    """Settings the figure was obtained with, where they differ from the recipe; shaped like a preset."""
 
 
 class CurvePoint(Section):
