@@ -79,7 +79,9 @@ def _torch() -> Iterator[Finding]:
         yield Finding("device", "good", f"{', '.join(facts['names'])} (CUDA {facts['built_for']}, {precision})")
     elif facts["built_for"]:
         mend = "compare `nvidia-smi`'s CUDA version with torch's, and name a fitting build: make install TORCH=..."
-        yield Finding("device", "warn", f"CPU only: torch is built for CUDA {facts['built_for']} but finds no GPU", mend)
+        yield Finding(
+            "device", "warn", f"CPU only: torch is built for CUDA {facts['built_for']} but finds no GPU", mend
+        )
     else:
         mend = "on a GPU host install a CUDA build of torch; the demo needs none"
         yield Finding("device", "warn", "CPU only: this torch has no CUDA", mend)
@@ -118,7 +120,9 @@ def _disk() -> Iterator[Finding]:
     if free >= 20:
         yield Finding("disk", "good", found)
     else:
-        yield Finding("disk", "warn", found, "a GPT run keeps about 1.5 GB of checkpoints: free some, or move OELM_HOME")
+        yield Finding(
+            "disk", "warn", found, "a GPT run keeps about 1.5 GB of checkpoints: free some, or move OELM_HOME"
+        )
 
 
 def _cache() -> Iterator[Finding]:
@@ -131,11 +135,11 @@ def _cache() -> Iterator[Finding]:
 
 
 def _datasets() -> Iterator[Finding]:
-    from oelm_core.data.sets import SETS, availability
+    from oelm_core.data.sets import SETS, available
 
     here, missing = [], []
     for name in SETS:
-        (here if availability(name)[0] else missing).append(name)
+        (here if available(name)[0] else missing).append(name)
     if here:
         yield Finding("datasets", "good", f"on this machine: {', '.join(here)}")
     if missing:

@@ -12,14 +12,13 @@ if TYPE_CHECKING:
     from oelm_core.runs.folder import RunFolder
     from oelm_core.runs.store import Run
 
-ENDED = ("finished", "failed", "stopped", "lost")
-
 
 def follow(folders: Sequence[RunFolder], read: Callable[[RunFolder], Run] | None = None) -> list[Run]:
     """Waits until every run has ended, showing how far each is, and returns them."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from oelm_core.runs.state import ENDED
     from oelm_core.runs.store import read_run
 
     read = read or read_run
@@ -32,7 +31,9 @@ def follow(folders: Sequence[RunFolder], read: Callable[[RunFolder], Run] | None
         TextColumn("{task.fields[metric]}"),
     )
     with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as progress:
-        tasks = {f.id: progress.add_task(f.id.rsplit("-", 3)[0], total=None, state="queued", metric="") for f in folders}
+        tasks = {
+            f.id: progress.add_task(f.id.rsplit("-", 3)[0], total=None, state="queued", metric="") for f in folders
+        }
         while True:
             runs = [read(folder) for folder in folders]
             for run in runs:

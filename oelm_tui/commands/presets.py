@@ -24,9 +24,8 @@ def presets(ctx: typer.Context, as_json: AsJson = False, presets: PresetsDir = N
     if ctx.invoked_subcommand:
         return
     found = catalogue(ctx, presets, warn=True)
-    rows = [_experiment_row(e) for e in found.experiments.values()] + [
-        _study_row(s, found) for s in found.studies.values()
-    ]
+    rows = [_experiment_row(experiment) for experiment in in_reading_order(found)]
+    rows += [_study_row(study, found) for study in found.studies.values()]
     if as_json:
         print_json(rows)
     else:
@@ -49,6 +48,22 @@ def show(
         from oelm_core.config import override
 
         _show_experiment(override(found.experiment(name), settings or []), as_json)
+
+
+def in_reading_order(found: Catalogue) -> list[Experiment]:
+    """The demo first, then BERT and GPT; a dataset's arms together, baseline and published arms before the controls."""
+    experiments = list(found.experiments.values())
+    reported = {e.data.name for e in experiments if e.published}
+    return sorted(
+        experiments,
+        key=lambda e: (
+            not e.id.startswith("demo-"),
+            e.family,
+            e.data.name not in reported,
+            e.data.name,
+            e.published is None and not e.is_baseline,
+        ),
+    )
 
 
 def _experiment_row(experiment: Experiment) -> dict[str, Any]:
@@ -93,7 +108,6 @@ def _print_list(rows: list[dict[str, Any]]) -> None:
 
 def _show_experiment(experiment: Experiment, as_json: bool) -> None:
     from oelm_core.census import census_of
-
     from oelm_core.config import as_dict, config_hash
 
     resolved = as_dict(experiment)

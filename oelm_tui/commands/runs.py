@@ -89,24 +89,18 @@ def logs(
     lines: Annotated[int, typer.Option("-n", help="How many of the last lines.", min=0)] = 50,
 ) -> None:
     """Show the end of a run's log."""
-    import sys
-
-    from oelm_core.runs.logs import follow_log, last_lines
+    from oelm_core.runs.state import ENDED
     from oelm_core.runs.store import find_run, read_run
+    from oelm_tui.logs.tail import tail
 
     run = find_run(name)
     if not run.folder.log.exists():
         note(f"{run.id} has written no log yet; it is {run.state}.")
-    text, end = last_lines(run.folder.log, lines)
-    sys.stdout.write(text)
-    if follow:
-        ended = ("finished", "failed", "stopped", "lost")
-        try:
-            for piece in follow_log(run.folder.log, end, lambda: read_run(run.folder).state in ended):
-                sys.stdout.write(piece)
-                sys.stdout.flush()
-        except KeyboardInterrupt:
-            return
+    try:
+        for line in tail(run.folder.log, lines, follow=follow, ended=lambda: read_run(run.folder).state in ENDED):
+            print(line, flush=follow)
+    except KeyboardInterrupt:
+        return
 
 
 def stop(
@@ -151,4 +145,4 @@ def delete(
     note(f"{run.id} is deleted.")
 
 
-apps = {"runs": single(runs), "logs": single(logs), "stop": single(stop), "resume": single(resume), "delete": single(delete)}
+apps = {command.__name__: single(command) for command in (runs, logs, stop, resume, delete)}

@@ -1,0 +1,78 @@
+"""`oelm data list` and `oelm data prepare NAME`: which text is here, and tokenising it once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oelm_tui.commands.options import AsJson
+from oelm_tui.console import print_json, print_table
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+apps = {"data": app}
+
+
+@app.callback()
+def data() -> None:
+    """List datasets, or tokenise one."""
+
+
+@app.command("list")
+def list_sets(as_json: AsJson = False) -> None:
+    """Which datasets can be used here without a network, and how to get the others."""
+    from oelm_core.data.sets import SETS, available, how_to_get
+
+    rows = []
+    for name, known in SETS.items():
+        here, where = available(name)
+        rows.append({"name": name, "about": known.about, "here": here, "where": where})
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ["DATASET", "ABOUT", "HERE", "WHERE"],
+        [
+            [
+                str(row["name"]),
+                "yes" if row["here"] else "no",
+                str(row["about"]),
+                str(row["where"] if row["here"] else "-"),
+            ]
+            for row in rows
+        ],
+    )
+    if not all(row["here"] for row in rows):
+        print(f"\nTo get one: {how_to_get('NAME')}.")
+
+
+@app.command()
+def prepare(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset, or a preset whose data is meant.")],
+    path: Annotated[str | None, typer.Option(help="Your own text files instead.", metavar="PATH")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Hub name or folder; gpt2 unless said.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write.", metavar="DIR")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; all cores unless said.", min=1)] = None,
+) -> None:
+    """Fetch a dataset and tokenise it once, so that runs start at once and without a network."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from oelm_core.data.prepare import prepare as prepare_data
+    from oelm_core.data.sets import find_set
+    from oelm_tui.commands.options import catalogue
+
+    what = name if path or find_set(name) else catalogue(ctx).experiment(name)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[tokens]}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(name, total=None, tokens="")
+
+        def show(documents: int, tokens: int, fraction: float | None) -> None:
+            shown = f"{documents:,} texts, {tokens:,} tokens"
+            progress.update(task, total=fraction and 1.0, completed=fraction or 0.0, tokens=shown)
+
+        folder = prepare_data(what, out, workers or os.cpu_count(), show, tokenizer, path)
+    print(folder)

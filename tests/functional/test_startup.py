@@ -1,0 +1,61 @@
+"""The light rooms stay light: what listing commands may import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("torch", "transformers", "datasets", "pandas", "numpy", "scipy", "peft")
+
+LIGHT_MODULES = (
+    "oelm_core.config",
+    "oelm_core.presets",
+    "oelm_core.doctor",
+    "oelm_core.runs.store",
+    "oelm_core.launch.local",
+    "oelm_core.launch.runner",
+    "oelm_core.devices",
+    "oelm_core.compare",
+    "oelm_core.report",
+    "oelm_tui.app",
+    "oelm_tui.commands.run",
+)
+
+
+def imported_by(code: str, home: Path) -> set[str]:
+    """The top-level modules loaded after running `code` in a fresh interpreter."""
+    script = f"import sys\n{code}\nprint('loaded:', *sorted({{m.split('.')[0] for m in sys.modules}}))"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=_environment(home), check=True
+    )
+    return set(ended.stdout.rpartition("loaded:")[2].split())
+
+
+def _environment(home: Path) -> dict[str, str]:
+    import os
+
+    return {**os.environ, "OELM_HOME": str(home)}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["runs"], ["presets"], ["presets", "--json"], ["runs", "--json"]])
+def test_listing_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    code = f"sys.argv = ['oelm', *{arguments!r}]\nfrom oelm_tui.cli import main\nmain()"
+    assert imported_by(code, tmp_path).isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("module", LIGHT_MODULES)
+def test_light_rooms_load_nothing_heavy(module: str, tmp_path: Path) -> None:
+    assert imported_by(f"import {module}", tmp_path).isdisjoint(HEAVY)
+
+
+def test_the_runner_loads_no_pydantic_either(tmp_path: Path) -> None:
+    assert "pydantic" not in imported_by("import oelm_core.launch.runner", tmp_path)
+
+
+def test_help_loads_no_command(tmp_path: Path) -> None:
+    code = "sys.argv = ['oelm', '--help']\nfrom oelm_tui.cli import main\nmain()"
+    loaded = imported_by(code, tmp_path)
+    assert loaded.isdisjoint({"pydantic", "yaml", "rich", "textual", "psutil"})
