@@ -1,0 +1,140 @@
+"""Encoders with a classification head, through transformers: BERT, RoBERTa and whatever else has findable attention."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForSequenceClassification, BertConfig, PretrainedConfig, RobertaConfig
+from transformers.utils import logging
+
+from oelm_core.config import Experiment, Method, Shape
+from oelm_core.errors import BadInput, NotFound
+
+# What the published checkpoints have beside their sizes.
+_ARCHITECTURES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
+    "bert": (BertConfig, {"type_vocab_size": 2, "layer_norm_eps": 1e-12, "pad_token_id": 0}),
+    "roberta": (
+        RobertaConfig,
+        {"type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
+    ),
+}
+
+
+def encoder_config(shape: Shape, arch: str, classes: int, dropout: float) -> PretrainedConfig:
+    """Sizes as a transformers configuration. `shape.positions` is the size of the position table (514 for RoBERTa)."""
+    kind, fixed = _ARCHITECTURES[arch]
+    return kind(
+        vocab_size=shape.vocab,
+        hidden_size=shape.d_model,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=shape.d_ff,
+        max_position_embeddings=shape.positions,
+        num_labels=classes,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        **fixed,
+    )
+
+
+def build_encoder(experiment: Experiment, *, meta: bool) -> nn.Module:
+    """The classifier of an experiment; on the meta device from its shape alone, without weights or network."""
+    classes = experiment.data.classes or 2
+    source = experiment.model.path or experiment.model.name
+    if not meta and experiment.start == "pretrained":
+        return load_pretrained(source, classes, experiment.model.dropout)
+    config = _config_without_network(experiment, classes)
+    return from_config(config)
+
+
+def from_config(config: PretrainedConfig) -> nn.Module:
+    model: nn.Module = AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa")
+    return model
+
+
+def load_pretrained(source: str, classes: int, dropout: float = 0.1) -> nn.Module:
+    """A pretrained encoder with a fresh head for so many classes. `source`: a hub name or a folder."""
+    try:
+        config = AutoConfig.from_pretrained(source, num_labels=classes)
+        for rate in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if hasattr(config, rate):
+                setattr(config, rate, dropout)
+        with _quiet_loading():
+            model: nn.Module = AutoModelForSequenceClassification.from_pretrained(
+                source, config=config, attn_implementation="sdpa", ignore_mismatched_sizes=True
+            )
+    except (OSError, ValueError) as error:
+        raise NotFound(
+            f"model {source}: it could not be loaded ({_first_line(error)}); "
+            "write a hub name or a folder with config.json and weights as model.path."
+        ) from error
+    return model.float()  # a half-precision checkpoint is trained, checked and counted in fp32
+
+
+def _config_without_network(experiment: Experiment, classes: int) -> PretrainedConfig:
+    model = experiment.model
+    if model.path and Path(model.path).expanduser().is_dir():
+        config: PretrainedConfig = AutoConfig.from_pretrained(
+            str(Path(model.path).expanduser()), num_labels=classes, local_files_only=True
+        )
+        return config
+    if model.shape is None:
+        raise BadInput(
+            f"{experiment.id}: model.shape is missing; it is needed to count {model.name} without a download."
+        )
+    return encoder_config(model.shape, experiment.arch, classes, model.dropout)
+
+
+def load_bert_with_head_wise_orthogonal(
+    model_name: str = "bert-base-uncased",
+    num_classes: int = 2,
+    freeze_mode: bool = True,
+    verify_orthogonality: bool = True,
+    init_method: str = "orthogonal",
+    seed: int = 42,
+) -> nn.Module:
+    """The author's loader: a pretrained encoder whose Q/K are made orthonormal per head and frozen.
+
+    init_method: orthogonal (QR of each pretrained head), normal (Gaussian, std 0.02) or none (untouched: the only one
+    that makes a baseline). Unlike the author's, freeze_mode=False with `orthogonal` is a NoFreeze arm, not a baseline.
+    """
+    from oelm_core.freezing import apply_freezing
+    from oelm_core.models import seeded
+    from oelm_core.orthogonal import apply_method, check_model
+
+    starts: dict[str, dict[str, Any]] = {
+        "orthogonal": {"init": "head-qr", "from": "pretrained", "scale": "unit"},
+        "normal": {"init": "gaussian", "scale": 0.02},
+        "none": {"init": "none"},
+    }
+    if init_method not in starts:
+        raise BadInput(f"init_method {init_method} is none of: {', '.join(starts)}.")
+    frozen = ["query", "key"] if freeze_mode else []
+    method = Method.model_validate({"name": init_method, "freeze": frozen, **starts[init_method]})
+    with seeded(seed):
+        model = load_pretrained(model_name, num_classes)
+    apply_method(model, method, torch.Generator().manual_seed(seed))
+    if verify_orthogonality:
+        check_model(model, method=method)
+    apply_freezing(model, method)
+    return model
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+@contextlib.contextmanager
+def _quiet_loading() -> Iterator[None]:
+    """Keeps transformers' report about a fresh head, which is what fine-tuning means, out of the log."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)

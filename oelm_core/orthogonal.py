@@ -1,0 +1,246 @@
+"""Initialisers of query and key weights, per head: orthonormal by QR or polar, global QR, Gaussian; and their scale."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from oelm_core.config import Method, layer_numbers
+from oelm_core.errors import BadInput, LabError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from oelm_core.models.structure import AttentionLayer
+
+Init = Literal["none", "head-qr", "polar", "global-qr", "gaussian"]
+Scale = Literal["unit", "keep"] | float
+TOLERANCE = 1e-5
+ORTHONORMAL: tuple[Init, ...] = ("head-qr", "polar", "global-qr")
+
+
+class BadWeight(BadInput, ValueError):
+    """A weight that an initialiser cannot work on; says where and why."""
+
+
+class NotOrthogonal(LabError, AssertionError):
+    """A head whose rows should be orthonormal and are not."""
+
+
+def split_heads(weight: Tensor, heads: int, where: str = "weight") -> Tensor:
+    """`[heads * head_dim, d_model]` seen as `[heads, head_dim, d_model]`; refused with the numbers when it cannot be."""
+    if weight.dim() != 2 or heads < 1 or weight.shape[0] % heads:
+        raise BadWeight(f"{where}: shape {list(weight.shape)} cannot be split into {heads} heads of equal rows.")
+    return weight.reshape(heads, weight.shape[0] // heads, weight.shape[1])
+
+
+def qr_rows(matrices: Tensor) -> Tensor:
+    """Orthonormal rows spanning each matrix's rows: Gram-Schmidt from the first row on. `[..., rows, d] -> same`.
+
+    The sign of R's diagonal is put back, so a matrix with orthonormal rows is its own answer; a zero there (a row
+    that depends on those before it) counts as +1: the row then becomes a new direction instead of vanishing.
+    """
+    q, r = torch.linalg.qr(matrices.transpose(-2, -1))
+    diagonal = r.diagonal(dim1=-2, dim2=-1)
+    signs = torch.where(diagonal < 0, -1.0, 1.0).to(q.dtype)
+    return (q * signs.unsqueeze(-2)).transpose(-2, -1)
+
+
+def polar_rows(matrices: Tensor) -> Tensor:
+    """The nearest matrix with orthonormal rows (U V^T of the SVD). No row is favoured, unlike with QR."""
+    u, _, vh = torch.linalg.svd(matrices, full_matrices=False)
+    return u @ vh
+
+
+def initialise_(
+    weight: Tensor,
+    heads: int,
+    *,
+    init: Init,
+    source: Literal["pretrained", "gaussian"] = "pretrained",
+    scale: Scale = "unit",
+    generator: torch.Generator | None = None,
+    where: str = "weight",
+) -> Tensor:
+    """Overwrites a weight `[heads * head_dim, d_model]` in place and returns it.
+
+    init: head-qr, polar (per head), global-qr (all rows at once), gaussian, or none. source: orthogonalise the weight
+    as found, or a fresh Gaussian. scale: unit rows; keep each head's Frobenius norm; or a number (the std of a
+    Gaussian, else a factor on unit rows). Computed on the CPU in float64, so device, dtype and BLAS do not matter.
+    """
+    if init == "none":
+        return weight
+    found = split_heads(weight.detach().to("cpu", torch.float64), heads, where)
+    _refuse_unusable(found, init, source, scale, where)
+    fresh = init == "gaussian" or source == "gaussian"
+    start = torch.randn(found.shape, dtype=torch.float64, generator=generator) if fresh else found
+    rows = {
+        "head-qr": qr_rows,
+        "polar": polar_rows,
+        "global-qr": lambda m: qr_rows(m.flatten(0, 1)).view_as(m),
+        "gaussian": lambda m: m if isinstance(scale, float | int) else m / m.norm(dim=-1, keepdim=True),
+    }[init](start)
+    with torch.no_grad():
+        weight.copy_(_scaled(rows, found, scale).flatten(0, 1))
+    return weight
+
+
+def _scaled(rows: Tensor, found: Tensor, scale: Scale) -> Tensor:
+    if scale == "unit":
+        return rows
+    if scale == "keep":
+        norms = found.flatten(1).norm(dim=1) / rows.flatten(1).norm(dim=1)
+        return rows * norms.view(-1, 1, 1)
+    return rows * float(scale)
+
+
+def _refuse_unusable(found: Tensor, init: Init, source: str, scale: Scale, where: str) -> None:
+    heads, head_dim, d_model = found.shape
+    rows = heads * head_dim if init == "global-qr" else head_dim
+    if init in ORTHONORMAL and rows > d_model:
+        raise BadWeight(
+            f"{where}: {rows} rows of length {d_model} cannot all be orthogonal; {init} needs a wider input."
+        )
+    looked_at = (init in ORTHONORMAL and source == "pretrained") or scale == "keep"
+    if not looked_at:
+        return
+    for head, matrix in enumerate(found):
+        if not torch.isfinite(matrix).all():
+            raise BadWeight(f"{where}, head {head}: it holds values that are not finite, so {init} has no answer.")
+        if not matrix.any():
+            raise BadWeight(
+                f"{where}, head {head}: it is all zero, so it has no directions and no norm to keep; write from: gaussian."
+            )
+
+
+def apply_head_wise_orthogonal_(weight: Tensor, num_heads: int) -> Tensor:
+    """The author's initialiser: QR of each head of the weight as found, unit rows, in place."""
+    return initialise_(weight, num_heads, init="head-qr")
+
+
+def apply_method(model: nn.Module, method: Method, generator: torch.Generator) -> None:
+    """Initialises query and key of the chosen layers as the method says. Biases stay as they are.
+
+    Acts on what the method freezes of query and key, or on both when it freezes neither (NoFreeze). With `ffn` among
+    the frozen, feed-forward weights are initialised too, as one head each (the author's QK-FFN variant). Each weight
+    draws from its own stream, so what layer 5's key gets does not depend on which other layers are chosen.
+    """
+    from oelm_core.models.structure import attention_layers
+
+    if method.init == "none":
+        return
+    layers = attention_layers(model)
+    chosen = set(layer_numbers(method.layers, len(layers)))
+    seeds = torch.randint(2**62, (len(layers), 4), generator=generator)
+    for layer in layers:
+        streams = [torch.Generator().manual_seed(int(s)) for s in seeds[layer.index]]
+        if layer.index not in chosen:
+            continue
+        for stream, (name, (linear, heads)) in zip(streams[:2], layer.projections().items(), strict=True):
+            if name in touched(method):
+                _initialise_by(method, linear.weight, heads, stream, f"layer {layer.index} {name}")
+        if "ffn" in method.freeze:
+            for stream, linear in zip(streams[2:], layer.ffn, strict=False):
+                _initialise_ffn(method, linear.weight, stream, f"layer {layer.index} ffn")
+
+
+def touched(method: Method) -> tuple[str, ...]:
+    """The projections a method initialises: those it freezes, or both when it freezes neither."""
+    if method.init == "none":
+        return ()
+    return tuple(p for p in ("query", "key") if p in method.freeze) or ("query", "key")
+
+
+def _initialise_by(method: Method, weight: Tensor, heads: int, stream: torch.Generator, where: str) -> None:
+    initialise_(
+        weight, heads, init=method.init, source=method.source, scale=method.scale, generator=stream, where=where
+    )
+
+
+def _initialise_ffn(method: Method, weight: Tensor, stream: torch.Generator, where: str) -> None:
+    """Orthonormal along the shorter side: rows of the down projection, columns of the up projection."""
+    tall = weight.shape[0] > weight.shape[1]
+    _initialise_by(method, weight.data.T if tall else weight.data, 1, stream, where)
+
+
+def head_errors(weight: Tensor, heads: int) -> dict[str, Any]:
+    """How far a weight `[heads * head_dim, d_model]` is from orthonormal, by head and across heads.
+
+    within: per head, max |W_h W_h^T - I|; shape: the same after dividing the head by its mean row norm (what `keep` and
+    numeric scales leave at 0); across: largest |cosine| between rows of different heads; row_norm: mean, per head.
+    """
+    rows = split_heads(weight.detach().to("cpu", torch.float64), heads)
+    count, head_dim, _ = rows.shape
+    identity = torch.eye(head_dim, dtype=torch.float64)
+    gram = rows @ rows.transpose(1, 2)
+    mean_square = gram.diagonal(dim1=1, dim2=2).mean(1)
+    flat = torch.nn.functional.normalize(rows.flatten(0, 1), dim=1)
+    cosines = (flat @ flat.T).abs().view(count, head_dim, count, head_dim).amax((1, 3))
+    cosines.fill_diagonal_(0)
+    return {
+        "within": (gram - identity).abs().amax((1, 2)).tolist(),
+        "shape": (gram / mean_square.clamp(min=1e-300).view(-1, 1, 1) - identity).abs().amax((1, 2)).tolist(),
+        "across": float(cosines.max()),
+        "row_norm": rows.norm(dim=2).mean(1).tolist(),
+    }
+
+
+def check_orthogonality(weight: Tensor, num_heads: int, tolerance: float = TOLERANCE) -> bool:
+    """True when every head of one weight has orthonormal rows; NotOrthogonal naming the worst head otherwise."""
+    errors = head_errors(weight, num_heads)["within"]
+    worst = max(range(num_heads), key=lambda head: _rank(errors[head]))
+    if _rank(errors[worst]) > tolerance:
+        raise NotOrthogonal(
+            f"head {worst}: |W W^T - I| reaches {errors[worst]:.2e}, past the tolerance {tolerance:.0e}."
+        )
+    return True
+
+
+def check_model(model: nn.Module, tolerance: float = TOLERANCE, method: Method | None = None) -> dict[str, Any]:
+    """Orthogonality of every layer, projection and head, for checks.json.
+
+    With a method, NotOrthogonal is raised for a head that the method should have made orthonormal (up to its scale)
+    and that is past the tolerance. Without one the report is made and nothing is demanded.
+    """
+    from oelm_core.models.structure import attention_layers
+
+    layers = attention_layers(model)
+    report: list[dict[str, Any]] = []
+    for layer in layers:
+        for name, (linear, heads) in layer.projections().items():
+            report.append({"layer": layer.index, "projection": name, **head_errors(linear.weight, heads)})
+    if method is not None and method.init in ORTHONORMAL:
+        _demand(report, method, len(layers), tolerance)
+    norms = [norm for entry in report for norm in entry["row_norm"]]
+    return {
+        "tolerance": tolerance,
+        "worst": max((error for entry in report for error in entry["within"]), key=_rank),
+        "mean_row_norm": sum(norms) / len(norms),
+        "layers": report,
+    }
+
+
+def _demand(report: list[dict[str, Any]], method: Method, layers: int, tolerance: float) -> None:
+    chosen = layer_numbers(method.layers, layers)
+    kind = "within" if method.scale == "unit" else "shape"
+    demanded = [e for e in report if e["layer"] in chosen and e["projection"] in touched(method)]
+    for entry in demanded:
+        for head, error in enumerate(entry[kind]):
+            if _rank(error) > tolerance:
+                raise NotOrthogonal(
+                    f"layer {entry['layer']} {entry['projection']}, head {head}: rows are off orthonormal by {error:.2e}, "
+                    f"past the tolerance {tolerance:.0e}, although method.init is {method.init}."
+                )
+
+
+def _rank(error: float) -> float:
+    """NaN counts as the worst error, so that it cannot slip under a tolerance."""
+    return math.inf if math.isnan(error) else error
+
+
+def tolerance_for(dtype: torch.dtype) -> float:
+    """What rounding to a dtype leaves of orthonormality: 1e-5 for fp32 and fp64, more for half precision."""
+    return {torch.bfloat16: 3e-2, torch.float16: 4e-3}.get(dtype, TOLERANCE)
