@@ -1,0 +1,199 @@
+"""Comparison: pairing, numbers, statistics, fairness audit, verdicts; computed from run folders, never typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from oelm_core.compare.arms import build_arm
+from oelm_core.compare.audit import Subject, audit_ablation, audit_pair, equal_settings, is_ablation, ordered
+from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Measure, Pair, StudyInfo, Test
+from oelm_core.compare.evidence import Evidence, gather
+from oelm_core.compare.observed import one_seed_finding
+from oelm_core.compare.pairing import (
+    ArmRuns,
+    arms_of,
+    find_baseline,
+    newest_per_seed,
+    own_baseline,
+    require_baseline,
+    split_groups,
+)
+from oelm_core.compare.published import audit_published
+from oelm_core.compare.selection import study_runs
+from oelm_core.compare.significance import weigh
+from oelm_core.compare.verdict import judge
+from oelm_core.compare.words import is_share, listed
+from oelm_core.errors import NotFound
+
+if TYPE_CHECKING:
+    from oelm_core.config import Study
+    from oelm_core.presets import Catalogue
+    from oelm_core.runs.store import Run
+
+__all__ = [
+    "Arm",
+    "Comparison",
+    "Finding",
+    "Group",
+    "Measure",
+    "Pair",
+    "Test",
+    "audit_published",
+    "compare",
+    "compare_runs",
+    "compare_study",
+]
+
+
+def compare(
+    what: Study | Sequence[Run], catalogue: Catalogue, *, runs: Iterable[Run] = (), baseline: str | None = None
+) -> Comparison:
+    """The door: a study (with `runs` to choose from) or a list of runs."""
+    if isinstance(what, Sequence):
+        return compare_runs(what, catalogue, baseline=baseline)
+    return compare_study(what, list(runs), catalogue, baseline=baseline)
+
+
+def compare_runs(runs: Sequence[Run], catalogue: Catalogue, *, baseline: str | None = None) -> Comparison:
+    """Any set of runs, grouped by data, model and metric; unfinished ones are shown and marked as such.
+
+    `baseline`: a run id, a prefix of one, or a preset. Raises NotFound when there is nothing at all to compare.
+    """
+    evidence, notes = newest_per_seed(gather(run) for run in runs)
+    return _compare(evidence, catalogue, baseline, notes, order=list(catalogue.experiments))
+
+
+def compare_study(
+    study: Study, runs: Sequence[Run], catalogue: Catalogue, *, baseline: str | None = None
+) -> Comparison:
+    """The finished runs of a study's presets, the newest per configuration and seed; the rest are footnoted."""
+    evidence, notes = study_runs(study, runs)
+    info = StudyInfo(study.id, study.title, study.question, study.table, tuple(study.seeds))
+    return _compare(evidence, catalogue, baseline, notes, order=study.arms, study=info)
+
+
+def _compare(
+    evidence: Sequence[Evidence],
+    catalogue: Catalogue,
+    asked: str | None,
+    notes: list[str],
+    order: Sequence[str],
+    study: StudyInfo | None = None,
+) -> Comparison:
+    usable = [e for e in evidence if "metric" in e.values]
+    if not usable:
+        reasons = [line for e in evidence for line in e.missing][:3] + notes[:3]
+        where = f"study {study.id}" if study else "these runs"
+        hint = f" Start it with: oelm study {study.id}." if study else ""
+        raise NotFound(f"nothing to compare in {where}: no run has a result.{hint} {' '.join(reasons)}".rstrip())
+    groups = {key: arms_of(members, order) for key, members in split_groups(evidence).items()}
+    require_baseline(asked, groups.values())
+    if len(groups) > 1:
+        names = [f"{dataset} ({metric}, {model})" for _, dataset, model, metric in groups]
+        notes = [*notes, f"Not compared across: {listed(names)} are separate tables."]
+    built = [_group(key, arms, catalogue, asked) for key, arms in groups.items()]
+    for group in built:
+        if group.baseline is None and len(group.arms) > 1:
+            notes.append(
+                f"{group.dataset}: no baseline arm among {listed([a.id for a in group.arms])}; no differences."
+            )
+        elif len(group.arms) == 1:
+            notes.append(f"{group.dataset}: only {group.arms[0].id} is there; nothing to set it against.")
+        notes += [line for arm in group.arms for line in arm.missing]
+    return Comparison(tuple(built), tuple(dict.fromkeys(notes)), study)
+
+
+def _group(key: tuple[str, str, str, str], arms: list[ArmRuns], catalogue: Catalogue, asked: str | None) -> Group:
+    family, dataset, model, metric = key
+    base = find_baseline(arms, asked)
+    if base is not None:  # the baseline leads, the rest keep their order
+        arms = [base, *(arm for arm in arms if arm is not base)]
+    against = {arm.name: own_baseline(arm, arms, base, asked is not None) for arm in arms if arm is not base}
+    leaders = {id(b) for b in against.values() if b} | {id(base)}
+    built = {a.name: build_arm(a.name, a.runs, catalogue, metric, is_baseline=id(a) in leaders) for a in arms}
+    pairs, audit = [], []
+    for arm in arms:
+        partner = against.get(arm.name)
+        if partner is None or partner is arm:
+            continue
+        pairs.append(_pair(arm, partner, built, metric))
+        audit += audit_pair(_subject(partner), _subject(arm), catalogue)
+    others = [arm for arm in arms if id(arm) not in leaders]
+    for place, one in enumerate(others):
+        for other in others[place + 1 :]:
+            if is_ablation(one.config, other.config):
+                audit += audit_ablation(_subject(one), _subject(other), catalogue)
+    if pairs:
+        audit += one_seed_finding([(arm.name, arm.config, arm.runs) for arm in arms])
+    direction: Literal["higher", "lower"] = arms[0].newest.direction
+    return Group(
+        family,
+        dataset,
+        model,
+        metric,
+        direction,
+        base.name if base else None,
+        tuple(built.values()),
+        tuple(pairs),
+        tuple(merged(ordered(audit))),
+        equal_settings([_subject(arm) for arm in arms]),
+    )
+
+
+def _subject(arm: ArmRuns) -> Subject:
+    return Subject(arm.name, arm.config, arm.runs, arm.newest.preset)
+
+
+def _pair(arm: ArmRuns, base: ArmRuns, built: dict[str, Arm], metric: str) -> Pair:
+    ours, theirs = built[arm.name], built[base.name]
+    weighed = weigh(base.runs, arm.runs, arm.name, metric)
+    value, bound = (side.metric.mean if side.metric else None for side in (ours, theirs))
+    if ours.target and ours.target.get("metric") not in (None, metric):
+        value, bound = (side.mean(str(ours.target["metric"])) for side in (ours, theirs))
+    verdict, why = judge(ours.target, value, bound, metric)
+    higher = arm.newest.direction == "higher"
+    return Pair(
+        arm=arm.name,
+        baseline=base.name,
+        metric=metric,
+        direction=arm.newest.direction,
+        kind="points" if is_share(metric) else "relative",
+        delta=weighed.delta,
+        interval=weighed.interval,
+        p=weighed.p,
+        verdict=verdict,
+        verdict_why=why,
+        retention=_ratio(ours.metric, theirs.metric) if higher else None,
+        parameter_saving=_saving(ours, theirs),
+        step_time_delta=_change(ours, theirs, "step_time"),
+        seconds_delta=_change(ours, theirs, "seconds"),
+        memory_delta=_change(ours, theirs, "memory"),
+        tests=weighed.tests,
+        words=weighed.words,
+    )
+
+
+def _ratio(ours: Measure | None, theirs: Measure | None) -> float | None:
+    return ours.mean / theirs.mean if ours and theirs and theirs.mean else None
+
+
+def _change(ours: Arm, theirs: Arm, name: str) -> float | None:
+    a, b = ours.mean(name), theirs.mean(name)
+    return a / b - 1 if a is not None and b else None
+
+
+def _saving(ours: Arm, theirs: Arm) -> float | None:
+    change = _change(ours, theirs, "trainable")
+    return -change if change is not None else None
+
+
+def merged(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings about one baseline in the same words are said once, for all their arms."""
+    kept: dict[tuple[str, str, str], Finding] = {}
+    for finding in findings:
+        key = (finding.grade, finding.what, finding.why)
+        old = kept.get(key)
+        arms = tuple(dict.fromkeys((old.arms if old else ()) + finding.arms))
+        kept[key] = Finding(*key[:2], arms, finding.why, finding.settle_with, finding.source)
+    return list(kept.values())

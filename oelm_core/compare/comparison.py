@@ -1,0 +1,174 @@
+"""What a comparison is: groups of arms, pairs against a baseline, findings, footnotes; all frozen, all plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Grade = Literal["breaks", "confounds", "note"]
+GRADES: tuple[Grade, ...] = ("breaks", "confounds", "note")
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One quantity over the runs of an arm. `std` is None with fewer than two values."""
+
+    mean: float
+    std: float | None
+    n: int
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that puts a comparison or a published figure in doubt."""
+
+    grade: Grade
+    what: str
+    """The setting, or the kind of figure: learning rate, true baseline, granularity, ..."""
+    arms: tuple[str, ...]
+    why: str
+    """One sentence: what differs, by how much, what it puts in doubt."""
+    settle_with: str | None = None
+    """A control preset, or the command that would settle it."""
+    source: str | None = None
+    """For published figures: the document they come from."""
+
+
+@dataclass(frozen=True)
+class Test:
+    """One significance test, and what it says in words."""
+
+    __test__ = False  # not a test class, whatever pytest makes of its name
+
+    name: str
+    over: Literal["examples", "sequences", "seeds", "timing"]
+    words: str
+    p: float | None = None
+    estimate: float | None = None
+    interval: tuple[float, float] | None = None
+    n: int = 0
+    seed: int | None = None
+    """The seed whose predictions were compared, for tests within one pair of runs."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A quantity by step for one run: [(step, value)], steps ascending."""
+
+    seed: int
+    points: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs of one configuration over seeds, and what was measured on them."""
+
+    id: str
+    preset: str
+    title: str
+    method: str
+    config_hash: str
+    is_baseline: bool
+    seeds: tuple[int, ...]
+    runs: tuple[str, ...]
+    metric: Measure | None
+    """The headline metric at the best validation; None when no run has one."""
+    measures: dict[str, Measure] = field(default_factory=dict)
+    """final, loss, f1, step_time, tokens_per_s, seconds, trainable, frozen, total, memory, checkpoint_bytes, ..."""
+    published: dict[str, Any] | None = None
+    """What the author reported for this preset, with its source."""
+    target: dict[str, Any] | None = None
+    curves: dict[str, tuple[Curve, ...]] = field(default_factory=dict)
+    """By name: the headline metric and the validation loss by step, train loss thinned out."""
+    missing: tuple[str, ...] = ()
+    """What could not be known, and why."""
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    git_commit: str | None = None
+    commands: tuple[str, ...] = ()
+
+    def mean(self, name: str) -> float | None:
+        """Mean of a measure, or None when it is unknown."""
+        found = self.measures.get(name)
+        return found.mean if found else None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An arm against its baseline."""
+
+    arm: str
+    baseline: str
+    metric: str
+    direction: Literal["higher", "lower"]
+    kind: Literal["points", "relative"]
+    """points: a difference of fractions (0.01 is one percentage point); relative: 0.05 is five per cent more."""
+    delta: float | None
+    interval: tuple[float, float] | None
+    p: float | None
+    verdict: Literal["met", "missed", "unknown", "no target"]
+    verdict_why: str
+    retention: float | None
+    parameter_saving: float | None
+    """Share of the baseline's trainable parameters that this arm does not train."""
+    step_time_delta: float | None
+    seconds_delta: float | None
+    memory_delta: float | None
+    tests: tuple[Test, ...] = ()
+    words: str = ""
+    """The significance in plain words."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Arms that may be compared: one family, one data set, one model, one metric."""
+
+    family: str
+    dataset: str
+    model: str
+    metric: str
+    direction: Literal["higher", "lower"]
+    baseline: str | None
+    arms: tuple[Arm, ...]
+    pairs: tuple[Pair, ...]
+    audit: tuple[Finding, ...]
+    same: tuple[str, ...] = ()
+    """Settings found equal in all arms."""
+
+    def arm(self, name: str) -> Arm:
+        return next(arm for arm in self.arms if arm.id == name)
+
+    def pair(self, name: str) -> Pair | None:
+        return next((pair for pair in self.pairs if pair.arm == name), None)
+
+
+@dataclass(frozen=True)
+class StudyInfo:
+    id: str
+    title: str
+    question: str
+    table: str
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The whole table: `to_json()` is the stable schema of `oelm compare --json`."""
+
+    groups: tuple[Group, ...]
+    footnotes: tuple[str, ...] = ()
+    study: StudyInfo | None = None
+    published: tuple[Finding, ...] = ()
+    """Findings about the author's own figures for these presets, when asked for."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA_VERSION,
+            "study": dataclasses.asdict(self.study) if self.study else None,
+            "groups": [dataclasses.asdict(group) for group in self.groups],
+            "footnotes": list(self.footnotes),
+            "published": [dataclasses.asdict(finding) for finding in self.published],
+        }

@@ -1,0 +1,124 @@
+"""Groups runs that may be compared, makes arms of equal configurations, finds each arm's baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oelm_core.compare.evidence import Evidence
+from oelm_core.errors import NotFound
+
+GroupKey = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True)
+class ArmRuns:
+    """The runs of one arm before anything is computed, one per seed."""
+
+    name: str
+    runs: tuple[Evidence, ...]
+
+    @property
+    def newest(self) -> Evidence:
+        return max(self.runs, key=lambda e: e.created)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.newest.config
+
+
+def group_key(evidence: Evidence) -> GroupKey:
+    """Family, data set, model, metric: across these nothing is compared."""
+    config = evidence.config
+    return (
+        str(config.get("family") or "unknown"),
+        str((config.get("data") or {}).get("name") or "unknown"),
+        str((config.get("model") or {}).get("name") or "unknown"),
+        evidence.metric,
+    )
+
+
+def newest_per_seed(runs: Iterable[Evidence]) -> tuple[list[Evidence], list[str]]:
+    """(one run per configuration and seed, footnotes about the older ones)."""
+    kept: dict[tuple[str, str, int], Evidence] = {}
+    notes = []
+    for run in sorted(runs, key=lambda e: e.created, reverse=True):
+        key = (run.preset.lower(), run.config_hash, run.seed)
+        if key in kept:
+            notes.append(f"{run.id} is left out: {kept[key].id} is newer, with the same recipe and seed.")
+        else:
+            kept[key] = run
+    return list(kept.values()), notes
+
+
+def split_groups(runs: Sequence[Evidence]) -> dict[GroupKey, list[Evidence]]:
+    groups: dict[GroupKey, list[Evidence]] = {}
+    for run in runs:
+        groups.setdefault(group_key(run), []).append(run)
+    return groups
+
+
+def arms_of(runs: Sequence[Evidence], order: Sequence[str] = ()) -> list[ArmRuns]:
+    """Arms in the order of `order` (preset ids), then by age. Two configurations of one preset get telling names."""
+    by_arm: dict[tuple[str, str], list[Evidence]] = {}
+    for run in sorted(runs, key=lambda e: e.created):
+        by_arm.setdefault((run.preset, run.config_hash), []).append(run)
+    presets = [preset for preset, _ in by_arm]
+    first_of = {preset: next(r for (p, _), r in by_arm.items() if p == preset)[0] for preset in presets}
+    arms = []
+    for (preset, _), members in by_arm.items():
+        name = preset
+        if presets.count(preset) > 1 and members[0] is not first_of[preset]:
+            name = f"{preset} ({', '.join(config_differences(first_of[preset].config, members[0].config)) or 'again'})"
+        arms.append(ArmRuns(name, tuple(members)))
+    rank = {preset.lower(): place for place, preset in enumerate(order)}
+    return sorted(arms, key=lambda arm: rank.get(arm.newest.preset.lower(), len(rank)))
+
+
+def config_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """["train.lr=5e-05", ...]: what `other` sets that `one` does not, in the parts that decide a result."""
+    found = []
+    for part in ("model", "data", "method", "train"):
+        a, b = one.get(part) or {}, other.get(part) or {}
+        found += [
+            f"{part}.{key}={b.get(key)}" for key in sorted({*a, *b}) if a.get(key) != b.get(key) and key != "name"
+        ]
+    return found
+
+
+def find_baseline(arms: Sequence[ArmRuns], asked: str | None = None) -> ArmRuns | None:
+    """The arm asked for (run id, its prefix, or preset); else the one others name; else the only untouched one."""
+    if asked:
+        wanted = asked.lower()
+        for arm in arms:
+            if arm.name.lower() == wanted or any(run.id.lower().startswith(wanted) for run in arm.runs):
+                return arm
+        return None
+    named = [str(arm.config["baseline"]).lower() for arm in arms if arm.config.get("baseline")]
+    candidates = [arm for arm in arms if arm.newest.preset.lower() in named]
+    candidates = candidates or [arm for arm in arms if is_untouched(arm.config)]
+    if not candidates:
+        return None
+    return max(candidates, key=lambda arm: (named.count(arm.newest.preset.lower()), len(arm.runs), -arms.index(arm)))
+
+
+def own_baseline(arm: ArmRuns, arms: Sequence[ArmRuns], group_baseline: ArmRuns | None, asked: bool) -> ArmRuns | None:
+    """The baseline the arm's preset names when it is present, else the group's."""
+    if asked:
+        return group_baseline
+    name = str(arm.config.get("baseline") or "").lower()
+    return next((other for other in arms if other.name.lower() == name and other is not arm), group_baseline)
+
+
+def is_untouched(config: Mapping[str, Any]) -> bool:
+    method = config.get("method") or {}
+    return method.get("init", "none") == "none" and not method.get("freeze") and not method.get("peer") and bool(method)
+
+
+def require_baseline(asked: str | None, groups: Iterable[Sequence[ArmRuns]]) -> None:
+    """A baseline asked for by name must be in some group."""
+    groups = list(groups)
+    if asked and all(find_baseline(arms, asked) is None for arms in groups):
+        known = ", ".join(arm.name for arms in groups for arm in arms)
+        raise NotFound(f"--baseline {asked} is not among the compared runs; they are of: {known}.")

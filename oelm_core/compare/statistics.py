@@ -1,0 +1,216 @@
+"""Significance tests: exact McNemar, paired bootstraps, t over seeds, interleaved timing. Pure; scipy on demand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+LEVEL = 0.95
+DRAWS = 10_000
+BOOTSTRAP_SEED = 20260207
+"""Fixed, so that one set of runs always gives one interval."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A difference (or log ratio turned into a ratio) with its interval and p-value; None where it cannot be had."""
+
+    value: float
+    interval: tuple[float, float] | None
+    p: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Paired right/wrong counts of two classifiers on the same n examples."""
+
+    n: int
+    only_baseline: int
+    """Examples only the baseline got right."""
+    only_arm: int
+    p: float
+
+    @property
+    def differing(self) -> int:
+        return self.only_baseline + self.only_arm
+
+    @property
+    def net(self) -> int:
+        """Examples gained by the arm."""
+        return self.only_arm - self.only_baseline
+
+
+def exact_mcnemar(only_baseline: int, only_arm: int) -> float:
+    """Two-sided exact p: under no difference each disagreement is a fair coin."""
+    from scipy.stats import binomtest
+
+    if only_baseline + only_arm == 0:
+        return 1.0
+    return float(binomtest(only_arm, only_baseline + only_arm, 0.5).pvalue)
+
+
+def mcnemar_range(net: int, n: int) -> tuple[float, float, int | None]:
+    """(smallest p, largest p, most disagreements still significant at 0.05) for a net difference of `net` of `n`.
+
+    What a published pair of accuracies allows when the predictions were not published: the two models disagree on
+    at least |net| examples, and on at most all of them.
+    """
+    from scipy.stats import binom
+
+    net = abs(net)
+    last_significant = None
+    low, high = 1.0, 0.0
+    for disagreements in range(max(net, 1), n + 1, 2):
+        losses = (disagreements - net) // 2
+        p = min(1.0, 2 * float(binom.cdf(losses, disagreements, 0.5)))
+        low, high = min(low, p), max(high, p)
+        if p < 0.05:
+            last_significant = disagreements
+    return low, high, last_significant
+
+
+def disagreement(labels: Sequence[int], baseline: Sequence[int], arm: Sequence[int]) -> Disagreement:
+    right = [(b == y, a == y) for y, b, a in zip(labels, baseline, arm, strict=True)]
+    only_baseline = sum(b and not a for b, a in right)
+    only_arm = sum(a and not b for b, a in right)
+    return Disagreement(len(right), only_baseline, only_arm, exact_mcnemar(only_baseline, only_arm))
+
+
+def bootstrap_metric(
+    labels: Sequence[int], baseline: Sequence[int], arm: Sequence[int], metric: str, draws: int = DRAWS
+) -> Estimate:
+    """Arm minus baseline in accuracy, f1 or matthews, with a paired bootstrap interval over examples.
+
+    Examples fall into few (label, baseline, arm) kinds; redrawing their counts is the same as redrawing examples.
+    """
+    import numpy as np
+
+    size = max(max(labels), max(baseline), max(arm)) + 1
+    kinds, counts = np.unique(np.array([labels, baseline, arm]), axis=1, return_counts=True)
+    n = int(counts.sum())
+    redrawn = np.random.default_rng(BOOTSTRAP_SEED).multinomial(n, counts / n, size=draws)  # [draws, kinds]
+    weights = np.concatenate([counts[None], redrawn]).astype(float)
+    y, b, a = kinds
+    difference = _score(weights, y, a, size, metric) - _score(weights, y, b, size, metric)
+    low, high = np.quantile(difference[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(float(difference[0]), (float(low), float(high)), None, n)
+
+
+def _score(weights, labels, predictions, size: int, metric: str):  # type: ignore[no-untyped-def]
+    """[draws] metric values from weights [draws, kinds] and the label and prediction of each kind [kinds]."""
+    import numpy as np
+
+    confusion = np.zeros((len(weights), size, size))
+    for kind, (label, prediction) in enumerate(zip(labels, predictions, strict=True)):
+        confusion[:, label, prediction] += weights[:, kind]
+    correct = np.trace(confusion, axis1=1, axis2=2)
+    total = confusion.sum((1, 2))
+    if metric == "accuracy":
+        return correct / total
+    true, predicted = confusion.sum(2), confusion.sum(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if metric == "f1":  # binary: of class 1; more classes: their mean
+            per_class = np.nan_to_num(2 * np.diagonal(confusion, axis1=1, axis2=2) / (true + predicted))
+            return per_class[:, 1] if size == 2 else per_class.mean(1)
+        covariance = correct * total - (true * predicted).sum(1)
+        spread = np.sqrt((total**2 - (predicted**2).sum(1)) * (total**2 - (true**2).sum(1)))
+        return np.nan_to_num(covariance / spread)
+
+
+def perplexity_ratio(
+    baseline: Sequence[float], arm: Sequence[float], tokens: Sequence[float], draws: int = DRAWS
+) -> Estimate:
+    """exp of the mean difference of negative log likelihood per token, paired by sequence.
+
+    `baseline`, `arm`: summed nll of each sequence [sequences]; `tokens`: how many tokens each has. The interval is a
+    bootstrap over sequences; p is a t test of the ratio estimator, which with equal lengths is the paired t test.
+    """
+    import numpy as np
+    from scipy.stats import t as student
+
+    difference = np.asarray(arm, float) - np.asarray(baseline, float)
+    count = np.asarray(tokens, float)
+    n, mean = len(difference), difference.sum() / count.sum()
+    if n < 2:
+        return Estimate(math.exp(mean), None, None, n)
+    spread = math.sqrt(n / (n - 1) * float(((difference - mean * count) ** 2).sum())) / count.sum()
+    p = float(2 * student.sf(abs(mean) / spread, n - 1)) if spread > 0 else (1.0 if mean == 0 else 0.0)
+    generator = np.random.default_rng(BOOTSTRAP_SEED)
+    block = max(1, 2_000_000 // n)  # keeps the index table to a few tens of megabytes
+    means: list[float] = []
+    while len(means) < draws:
+        picks = generator.integers(0, n, size=(min(block, draws - len(means)), n))
+        means.extend(difference[picks].sum(1) / count[picks].sum(1))
+    low, high = np.exp(np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    return Estimate(math.exp(mean), (float(low), float(high)), p, n)
+
+
+def over_seeds(baseline: Mapping[int, float], arm: Mapping[int, float], *, ratio: bool) -> tuple[str, Estimate] | None:
+    """("paired t" | "Welch t", estimate) over seeds, or None with too few. With `ratio`, of logs, given as a ratio."""
+    shared = sorted(set(baseline) & set(arm))
+    if len(shared) >= 2:
+        return "paired t", paired_t([baseline[s] for s in shared], [arm[s] for s in shared], ratio=ratio)
+    if len(baseline) >= 2 and len(arm) >= 2:
+        return "Welch t", welch_t(list(baseline.values()), list(arm.values()), ratio=ratio)
+    return None
+
+
+def paired_t(baseline: Sequence[float], arm: Sequence[float], *, ratio: bool) -> Estimate:
+    """Arm minus baseline (or arm over baseline), paired; needs two pairs."""
+    from scipy.stats import ttest_rel
+
+    base, other = _scale(baseline, ratio), _scale(arm, ratio)
+    differences = [a - b for a, b in zip(other, base, strict=True)]
+    mean = sum(differences) / len(differences)
+    if max(differences) - min(differences) <= 1e-12 * max(map(abs, base)):  # no spread: t is not defined
+        return _back(mean, None, None, len(differences), ratio)
+    outcome = ttest_rel(other, base)
+    interval = outcome.confidence_interval(LEVEL)
+    return _back(mean, (interval.low, interval.high), float(outcome.pvalue), len(differences), ratio)
+
+
+def welch_t(baseline: Sequence[float], arm: Sequence[float], *, ratio: bool) -> Estimate:
+    """As paired_t for seeds that do not match: unequal variances allowed."""
+    from scipy.stats import ttest_ind
+
+    base, other = _scale(baseline, ratio), _scale(arm, ratio)
+    mean = sum(other) / len(other) - sum(base) / len(base)
+    if max(other) == min(other) and max(base) == min(base):
+        return _back(mean, None, None, min(len(base), len(other)), ratio)
+    outcome = ttest_ind(other, base, equal_var=False)
+    interval = outcome.confidence_interval(LEVEL)
+    return _back(mean, (interval.low, interval.high), float(outcome.pvalue), min(len(base), len(other)), ratio)
+
+
+def interleaved(baseline: Sequence[tuple[float, float]], arm: Sequence[tuple[float, float]]) -> Estimate | None:
+    """Step-time ratio arm/baseline from neighbouring runs; inputs are (start time, step time) of each run.
+
+    Each run of the arm is paired with the nearest unused baseline run in start order, so drift of the machine hits
+    both sides alike. None when there are fewer than two pairs.
+    """
+    pairs = list(zip(sorted(baseline), sorted(arm), strict=False))
+    if len(pairs) < 2:
+        return None
+    return paired_t([b for (_, b), _ in pairs], [a for _, (_, a) in pairs], ratio=True)
+
+
+def trend(values: Sequence[float]) -> float | None:
+    """Relative change from the first to the last value when every step goes the same way, else None."""
+    if len(values) < 3 or values[0] == 0:
+        return None
+    steps = [b - a for a, b in itertools.pairwise(values)]
+    same_way = all(step > 0 for step in steps) or all(step < 0 for step in steps)
+    return values[-1] / values[0] - 1 if same_way else None
+
+
+def _scale(values: Sequence[float], ratio: bool) -> list[float]:
+    return [math.log(value) for value in values] if ratio else list(values)
+
+
+def _back(mean: float, interval: tuple[float, float] | None, p: float | None, n: int, ratio: bool) -> Estimate:
+    if not ratio:
+        return Estimate(mean, interval, p, n)
+    return Estimate(math.exp(mean), (math.exp(interval[0]), math.exp(interval[1])) if interval else None, p, n)

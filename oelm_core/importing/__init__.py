@@ -1,0 +1,1 @@
+"""Import of the author's output folders as read-only runs."""

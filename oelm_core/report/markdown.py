@@ -1,0 +1,54 @@
+"""Markdown that GitHub renders."""
+
+from __future__ import annotations
+
+from oelm_core.report.document import Document, Section
+from oelm_core.report.tables import Table
+
+_RULES = {"l": ":---", "r": "---:", "c": ":---:"}
+
+
+def render_markdown(document: Document) -> str:
+    parts = [f"# {document.title}"]
+    for section in document.sections:
+        parts += [f"## {section.heading}", *_section(section)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(section: Section) -> list[str]:
+    parts = [_text(paragraph) for paragraph in section.paragraphs]
+    for table in section.tables:
+        if table.rows:
+            if table.title and table.title != section.heading:
+                parts.append(f"**{_text(table.title)}**")
+            parts.append(markdown_table(table))
+    if section.code:
+        parts.append("```bash\n" + "\n".join(section.code) + "\n```")
+    if section.items:
+        parts.append("\n".join(f"- {_text(item)}" for item in section.items))
+    return parts
+
+
+def markdown_table(table: Table) -> str:
+    lines = [_row(table.columns), _row([_RULES[align] for align in table.align])]
+    for place, row in enumerate(table.rows):
+        cells = [_cell(cell) for cell in row]
+        if place in table.strong:
+            cells[0] = f"**{cells[0]}**"
+        lines.append(_row(cells))
+    return "\n".join(lines)
+
+
+def _row(cells: list[str] | tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(text: str) -> str:
+    return _text(text).replace("|", "\\|").replace("\n", " ")
+
+
+def _text(text: str) -> str:
+    """Keeps names with underscores, stars and angle brackets as they are."""
+    for mark in ("\\", "*", "_", "`", "<", ">"):
+        text = text.replace(mark, "\\" + mark)
+    return text

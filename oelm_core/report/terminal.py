@@ -1,0 +1,128 @@
+"""The comparison in the terminal: rich tables, the verdicts, and the audit under them."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from oelm_core.compare.comparison import Comparison, Finding, Group
+from oelm_core.report.headings import Words
+from oelm_core.report.tables import (
+    GRADE_MARKS,
+    References,
+    Table,
+    across_table,
+    parameters_table,
+    results_table,
+    timing_table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.console import Group as RichGroup
+    from rich.table import Table as RichTable
+
+_STYLES = {"breaks": "bold red", "confounds": "yellow", "note": "dim"}
+
+
+def terminal_report(comparison: Comparison, lang: str = "en") -> RichGroup:
+    """A rich renderable; print it on any Console."""
+    from rich.console import Group as RichGroup
+    from rich.text import Text
+
+    words, references = Words(lang), References()
+    parts: list[object] = []
+    if comparison.study:
+        parts.append(Text(f"{comparison.study.title}: {comparison.study.question}", style="bold"))
+    for group in comparison.groups:
+        parts += [Text(), *_group(group, words, references)]
+    across = across_table(comparison, words)
+    if across.rows:
+        parts += [Text(), FittingTable(across)]
+    if comparison.published:
+        parts += [Text(), Text(words("Published figures"), style="bold"), findings_table(comparison.published)]
+    notes = [*comparison.footnotes, *references.lines()]
+    if notes:
+        parts += [Text(), *(Text(note, style="dim") for note in notes)]
+    return RichGroup(*parts)  # type: ignore[arg-type]
+
+
+def _group(group: Group, words: Words, references: References) -> list[object]:
+    from rich.text import Text
+
+    parts: list[object] = [FittingTable(results_table(group, words, references))]
+    for pair in group.pairs:
+        verdict = "" if pair.verdict == "no target" else f" Target {pair.verdict_why}: {pair.verdict}."
+        parts.append(Text(f"{pair.arm}: {pair.words}{verdict}"))
+    for title, table in (("Parameters", parameters_table(group, words)), ("Timing", timing_table(group, words))):
+        if table.rows:
+            parts += [Text(), FittingTable(table, words(title))]
+    parts += [Text(), Text(words("Fairness"), style="bold")]
+    if group.audit:
+        parts.append(findings_table(group.audit))
+    elif group.pairs:
+        parts.append(Text(words("No differences found.")))
+    if group.same:
+        parts.append(Text(f"✔ {words('Same in all arms')}: {', '.join(group.same)}.", style="green"))
+    return parts
+
+
+class FittingTable:
+    """Drops columns from the middle of a table until it fits the terminal; the first three and the last go last."""
+
+    def __init__(self, table: Table, title: str | None = None) -> None:
+        self.table, self.title = table, title or table.title
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.cells import cell_len
+
+        cells = [self.table.columns, *self.table.rows]
+        widths = [max(cell_len(row[column]) for row in cells) + 3 for column in range(len(self.table.columns))]
+        kept = list(range(len(widths)))
+        droppable = [column for column in (5, 4, 6, 1, 7, 8, 3) if 0 < column < len(widths)]
+        while sum(widths[column] for column in kept) > options.max_width and droppable:
+            kept.remove(droppable.pop(0))
+        yield rich_table(self.table, kept, self.title)
+
+
+def rich_table(table: Table, kept: Sequence[int], title: str) -> RichTable:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for column in kept:
+        right = table.align[column] == "r"
+        shown.add_column(table.columns[column], justify="right" if right else "left", no_wrap=True)
+    for place, row in enumerate(table.rows):
+        cells = [Text(row[column]) for column in kept]
+        shown.add_row(*cells, style="bold" if place in table.strong else None)
+    return shown
+
+
+def findings_table(findings: Sequence[Finding]) -> RichTable:
+    """One finding a row: its grade with a mark and a colour, then the sentence and what settles it."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable.grid(padding=(0, 1))
+    shown.add_column(no_wrap=True)
+    shown.add_column(overflow="fold")
+    for finding in findings:
+        style = _STYLES[finding.grade]
+        settle = f" Settle it with: {finding.settle_with}." if finding.settle_with else ""
+        source = f" [{finding.source}]" if finding.source else ""
+        why = Text(finding.why[:1].upper() + finding.why[1:] + settle + source)
+        shown.add_row(Text(f"{GRADE_MARKS[finding.grade]} {finding.grade}", style=style), why)
+    return shown
+
+
+def print_report(comparison: Comparison, lang: str = "en", width: int | None = None) -> str:
+    """The terminal report as plain text, for pipes and tests."""
+    from rich.console import Console
+
+    console = Console(width=width or 100, no_color=True, highlight=False, record=True, file=io.StringIO())
+    console.print(terminal_report(comparison, lang))
+    return console.export_text(styles=False)
