@@ -67,7 +67,7 @@ def _frozen_of(layers: list[AttentionLayer], method: Method) -> set[int]:
     return {id(p) for layer in layers if layer.index in chosen for p in frozen_parameters(layer, method)}
 
 
-def frozen_parameters(layer: AttentionLayer, method: Method) -> list[nn.Parameter]:
+def frozen_parameters(layer: AttentionLayer, method: Method) -> list[torch.Tensor]:
     """The parameters of one layer that the method freezes."""
     found = []
     for name, (linear, _) in layer.projections().items():
@@ -132,7 +132,7 @@ def _digest(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
     for name, tensor in tensors:
         raw = tensor.detach().cpu().contiguous()
         digest.update(f"{name} {raw.dtype} {list(raw.shape)}\n".encode())
-        digest.update(memoryview(raw.flatten().view(torch.uint8).numpy()))
+        digest.update(raw.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

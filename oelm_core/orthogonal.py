@@ -14,8 +14,6 @@ from oelm_core.errors import BadInput, LabError
 if TYPE_CHECKING:
     from torch import nn
 
-    from oelm_core.models.structure import AttentionLayer
-
 Init = Literal["none", "head-qr", "polar", "global-qr", "gaussian"]
 Scale = Literal["unit", "keep"] | float
 TOLERANCE = 1e-5
@@ -31,7 +29,7 @@ class NotOrthogonal(LabError, AssertionError):
 
 
 def split_heads(weight: Tensor, heads: int, where: str = "weight") -> Tensor:
-    """`[heads * head_dim, d_model]` seen as `[heads, head_dim, d_model]`; refused with the numbers when it cannot be."""
+    """`[heads * head_dim, d_model]` seen as `[heads, head_dim, d_model]`; refused with the numbers if it cannot be."""
     if weight.dim() != 2 or heads < 1 or weight.shape[0] % heads:
         raise BadWeight(f"{where}: shape {list(weight.shape)} cannot be split into {heads} heads of equal rows.")
     return weight.reshape(heads, weight.shape[0] // heads, weight.shape[1])
@@ -112,7 +110,8 @@ def _refuse_unusable(found: Tensor, init: Init, source: str, scale: Scale, where
             raise BadWeight(f"{where}, head {head}: it holds values that are not finite, so {init} has no answer.")
         if not matrix.any():
             raise BadWeight(
-                f"{where}, head {head}: it is all zero, so it has no directions and no norm to keep; write from: gaussian."
+                f"{where}, head {head}: it is all zero, so it has no directions and no norm to keep; "
+                "write from: gaussian with a scale other than keep."
             )
 
 
@@ -231,8 +230,8 @@ def _demand(report: list[dict[str, Any]], method: Method, layers: int, tolerance
         for head, error in enumerate(entry[kind]):
             if _rank(error) > tolerance:
                 raise NotOrthogonal(
-                    f"layer {entry['layer']} {entry['projection']}, head {head}: rows are off orthonormal by {error:.2e}, "
-                    f"past the tolerance {tolerance:.0e}, although method.init is {method.init}."
+                    f"layer {entry['layer']} {entry['projection']}, head {head}: its rows are off orthonormal by "
+                    f"{error:.2e}, past the tolerance {tolerance:.0e}, although method.init is {method.init}."
                 )
 
 

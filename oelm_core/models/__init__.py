@@ -60,11 +60,12 @@ def register() -> None:
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 
     from oelm_core.models import gpt
+    from oelm_core.models.gpt_config import OelmGPTConfig
 
-    AutoConfig.register(gpt.OelmGPTConfig.model_type, gpt.OelmGPTConfig, exist_ok=True)
-    AutoModel.register(gpt.OelmGPTConfig, gpt.OelmGPTModel, exist_ok=True)
-    AutoModelForCausalLM.register(gpt.OelmGPTConfig, gpt.OelmGPTForCausalLM, exist_ok=True)
-    AutoModelForSequenceClassification.register(gpt.OelmGPTConfig, gpt.OelmGPTForSequenceClassification, exist_ok=True)
+    AutoConfig.register(OelmGPTConfig.model_type, OelmGPTConfig, exist_ok=True)
+    AutoModel.register(OelmGPTConfig, gpt.OelmGPTModel, exist_ok=True)
+    AutoModelForCausalLM.register(OelmGPTConfig, gpt.OelmGPTForCausalLM, exist_ok=True)
+    AutoModelForSequenceClassification.register(OelmGPTConfig, gpt.OelmGPTForSequenceClassification, exist_ok=True)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from oelm_core.config import Experiment, Method, Shape
 from oelm_core.errors import BadInput, NotFound
 
 # What the published checkpoints have beside their sizes.
-_ARCHITECTURES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
+_ARCHITECTURES: dict[str, tuple[Any, dict[str, Any]]] = {
     "bert": (BertConfig, {"type_vocab_size": 2, "layer_norm_eps": 1e-12, "pad_token_id": 0}),
     "roberta": (
         RobertaConfig,
@@ -28,7 +28,7 @@ _ARCHITECTURES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
 def encoder_config(shape: Shape, arch: str, classes: int, dropout: float) -> PretrainedConfig:
     """Sizes as a transformers configuration. `shape.positions` is the size of the position table (514 for RoBERTa)."""
     kind, fixed = _ARCHITECTURES[arch]
-    return kind(
+    config: PretrainedConfig = kind(
         vocab_size=shape.vocab,
         hidden_size=shape.d_model,
         num_hidden_layers=shape.layers,
@@ -40,6 +40,7 @@ def encoder_config(shape: Shape, arch: str, classes: int, dropout: float) -> Pre
         attention_probs_dropout_prob=dropout,
         **fixed,
     )
+    return config
 
 
 def build_encoder(experiment: Experiment, *, meta: bool) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Our GPT: pre-LayerNorm, learned positions, no bias in q/k/v/o, tied embeddings; a transformers model like any other."""
+"""Our GPT as transformers models: features, language model, classifier; saved, loaded and sampled like any other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import DynamicCache, GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers import DynamicCache, GenerationMixin, PreTrainedModel
 from transformers import __version__ as transformers_version
 from transformers.modeling_outputs import (
     BaseModelOutputWithPast,
@@ -15,155 +15,15 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutputWithPast,
 )
 
-from oelm_core.config import Extras
-from oelm_core.models.extras import AttentionExtras, join_mask, wanted
+from oelm_core.models.extras import AttentionExtras
+from oelm_core.models.gpt_config import OelmGPTConfig
+from oelm_core.models.gpt_layers import Block
+from oelm_core.models.initial import normal_, ones_, zeros_
 from oelm_core.models.loss import IGNORED, linear_cross_entropy
 
 # transformers 5 names the source of each tied weight; before, a list of the tied ones.
-_TIED: Any = (
-    {"lm_head.weight": "model.embed_tokens.weight"}
-    if int(transformers_version.split(".")[0]) >= 5
-    else ["lm_head.weight"]
-)
-
-
-class OelmGPTConfig(PretrainedConfig):
-    """Sizes of a GPT and the extras its attention has. The defaults are Medium-512."""
-
-    model_type = "oelm-gpt"
-    keys_to_ignore_at_inference = ["past_key_values"]
-    attribute_map = {
-        "hidden_size": "d_model",
-        "num_hidden_layers": "layers",
-        "num_attention_heads": "heads",
-        "num_key_value_heads": "key_heads",
-        "max_position_embeddings": "positions",
-        "intermediate_size": "d_ff",
-    }
-
-    def __init__(
-        self,
-        vocab_size: int = 50257,
-        positions: int = 512,
-        d_model: int = 512,
-        layers: int = 6,
-        heads: int = 8,
-        key_heads: int | None = None,
-        d_ff: int = 2048,
-        dropout: float = 0.1,
-        initializer_range: float = 0.02,
-        layer_norm_eps: float = 1e-5,
-        extras: dict[str, Any] | None = None,
-        tie_word_embeddings: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        if d_model % heads:
-            raise ValueError(f"d_model {d_model} cannot be split into {heads} equal heads")
-        if heads % (key_heads or heads):
-            raise ValueError(f"{heads} heads cannot share {key_heads} key heads equally")
-        self.vocab_size = vocab_size
-        self.positions = positions
-        self.d_model = d_model
-        self.layers = layers
-        self.heads = heads
-        self.key_heads = key_heads or heads
-        self.d_ff = d_ff
-        self.dropout = dropout
-        self.initializer_range = initializer_range
-        self.layer_norm_eps = layer_norm_eps
-        self.extras = extras or {}
-        super().__init__(tie_word_embeddings=tie_word_embeddings, **kwargs)
-
-
-class Attention(nn.Module):
-    """Causal self-attention through SDPA: no attention map is stored. Shapes: B batch, T tokens, H heads, c head_dim."""
-
-    def __init__(self, config: OelmGPTConfig, index: int) -> None:
-        super().__init__()
-        self.index = index
-        self.heads, self.key_heads = config.heads, config.key_heads
-        self.head_dim = config.d_model // config.heads
-        self.dropout = config.dropout
-        key_width = self.key_heads * self.head_dim
-        self.q_proj = nn.Linear(config.d_model, config.d_model, bias=False)
-        self.k_proj = nn.Linear(config.d_model, key_width, bias=False)
-        self.v_proj = nn.Linear(config.d_model, key_width, bias=False)
-        self.o_proj = nn.Linear(config.d_model, config.d_model, bias=False)
-        extras = Extras(**config.extras)
-        if extras.qk_bias:  # added after the fact: drawing nothing, it leaves every other weight of the seed as it was
-            self.q_proj.bias = nn.Parameter(torch.zeros(config.d_model))
-            self.k_proj.bias = nn.Parameter(torch.zeros(key_width))
-        self.extras = AttentionExtras(extras, self.heads, self.head_dim, causal=True) if wanted(extras) else None
-
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries `[B, H, T, c]`, keys and values `[B, key_heads, T, c]` of x `[B, T, d_model]`."""
-        q, k, v = self._linear(x)
-        if self.extras is not None:
-            q = self.extras.scale_query(q)
-        return _heads(q, self.heads), _heads(k, self.key_heads), _heads(v, self.key_heads)
-
-    def _linear(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Projections that train alike share one matrix product; frozen Q and K then cost no weight gradient."""
-        projections = (self.q_proj, self.k_proj, self.v_proj)
-        if any(type(p) is not nn.Linear or p._forward_hooks for p in projections):  # LoRA, or somebody looking on
-            return tuple(p(x) for p in projections)
-        trains = [p.weight.requires_grad for p in projections]
-        if trains[0] != trains[1]:
-            return tuple(p(x) for p in projections)
-        together = projections if trains[1] == trains[2] else projections[:2]
-        joined = F.linear(x, torch.cat([p.weight for p in together]))
-        parts = joined.split([p.out_features for p in together], dim=-1)
-        parts = tuple(part if p.bias is None else part + p.bias for part, p in zip(parts, together, strict=True))
-        return parts if len(parts) == 3 else (*parts, self.v_proj(x))
-
-    def forward(self, x: Tensor, mask: Tensor | None, cache: Any | None) -> Tensor:
-        q, k, v = self.project(x)
-        if cache is not None:
-            k, v = cache.update(k, v, self.index)
-        bias = self.extras.logit_bias(q.shape[2], k.shape[2], q.dtype) if self.extras is not None else None
-        mask = join_mask(mask, bias)
-        out = F.scaled_dot_product_attention(
-            q,
-            _repeat(k, self.heads // self.key_heads),
-            _repeat(v, self.heads // self.key_heads),
-            attn_mask=mask,
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=mask is None and q.shape[2] > 1,
-        )
-        return self.o_proj(out.transpose(1, 2).flatten(2))
-
-
-def _heads(x: Tensor, heads: int) -> Tensor:
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
-
-
-def _repeat(x: Tensor, times: int) -> Tensor:
-    return x if times == 1 else x.repeat_interleave(times, dim=1)
-
-
-class FeedForward(nn.Module):
-    def __init__(self, config: OelmGPTConfig) -> None:
-        super().__init__()
-        self.up = nn.Linear(config.d_model, config.d_ff)
-        self.down = nn.Linear(config.d_ff, config.d_model)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.dropout(self.down(self.dropout(F.gelu(self.up(x)))))
-
-
-class Block(nn.Module):
-    def __init__(self, config: OelmGPTConfig, index: int) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
-        self.attention = Attention(config, index)
-        self.ffn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
-        self.ffn = FeedForward(config)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, x: Tensor, mask: Tensor | None, cache: Any | None) -> Tensor:
-        x = x + self.dropout(self.attention(self.attention_norm(x), mask, cache))
-        return x + self.ffn(self.ffn_norm(x))
+_FIVE = int(transformers_version.split(".")[0]) >= 5
+_TIED: Any = {"lm_head.weight": "model.embed_tokens.weight"} if _FIVE else ["lm_head.weight"]
 
 
 class OelmGPTPreTrainedModel(PreTrainedModel):
@@ -174,12 +34,11 @@ class OelmGPTPreTrainedModel(PreTrainedModel):
     _supports_cache_class = True
 
     def _init_weights(self, module: nn.Module) -> None:
-        from oelm_core.models.initial import normal_, ones_, zeros_
-
         if isinstance(module, (nn.Linear, nn.Embedding)):
             normal_(module.weight, std=self.config.initializer_range)
-            if getattr(module, "bias", None) is not None:
-                zeros_(module.bias)
+            bias = getattr(module, "bias", None)
+            if bias is not None:
+                zeros_(bias)
         elif isinstance(module, nn.LayerNorm):
             ones_(module.weight)
             zeros_(module.bias)
@@ -204,7 +63,7 @@ class OelmGPTModel(OelmGPTPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.embed_tokens
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.embed_tokens = value
 
     def forward(
@@ -217,7 +76,7 @@ class OelmGPTModel(OelmGPTPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
-        """attention_mask: None, `[B, keys]` with 1 for tokens that count, or boolean `[B, 1, T, keys]` used as it is."""
+        """attention_mask: None, `[B, keys]` with 1 for tokens that count, or boolean `[B, 1, T, keys]`, used as is."""
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache()
@@ -295,7 +154,7 @@ class OelmGPTForCausalLM(OelmGPTPreTrainedModel, GenerationMixin):
         """
         out = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **kwargs)
         hidden = out.last_hidden_state
-        loss = None
+        loss: Any = None
         if labels is not None and shift_labels is None:
             shift_labels = F.pad(labels, (0, 1), value=IGNORED)[:, 1:]
         if shift_labels is not None:
@@ -322,7 +181,7 @@ class OelmGPTForSequenceClassification(OelmGPTPreTrainedModel):
     def __init__(self, config: OelmGPTConfig) -> None:
         super().__init__(config)
         self.model = OelmGPTModel(config)
-        self.score = nn.Linear(config.d_model, config.num_labels, bias=False)
+        self.score = nn.Linear(config.d_model, config.num_labels or 2, bias=False)
         self.post_init()
 
     def forward(
@@ -340,5 +199,5 @@ class OelmGPTForSequenceClassification(OelmGPTPreTrainedModel):
             places = torch.arange(hidden.shape[1], device=hidden.device)
             last = (attention_mask.bool() * places).argmax(-1)  # the last real token, padded left or right
         logits = self.score(hidden[torch.arange(hidden.shape[0], device=hidden.device), last])
-        loss = F.cross_entropy(logits, labels) if labels is not None else None
+        loss: Any = F.cross_entropy(logits, labels) if labels is not None else None
         return SequenceClassifierOutputWithPast(loss=loss, logits=logits)

@@ -9,7 +9,8 @@ from torch import nn
 
 from oelm_core.config import Experiment
 from oelm_core.errors import BadInput, NotFound
-from oelm_core.models.gpt import OelmGPTConfig, OelmGPTForCausalLM, OelmGPTForSequenceClassification
+from oelm_core.models.gpt import OelmGPTForCausalLM, OelmGPTForSequenceClassification
+from oelm_core.models.gpt_config import OelmGPTConfig
 
 
 def build_gpt(experiment: Experiment, *, meta: bool) -> nn.Module:

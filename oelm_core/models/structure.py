@@ -27,7 +27,7 @@ ADDED = {"lora_A", "lora_B", "adapter", "extras"}
 
 @dataclass(frozen=True)
 class AttentionLayer:
-    """One layer's attention: `query.weight` `[heads * head_dim, d_model]`, `key.weight` `[key_heads * head_dim, d_model]`."""
+    """One layer's attention. `query.weight`: `[heads * head_dim, d_model]`; `key.weight` has key_heads instead."""
 
     index: int
     """Counted from 0 at the input."""

@@ -1,0 +1,112 @@
+"""Causal attention with dropout on a CPU, in blocks that fit its cache: SDPA has only a slow path there.
+
+torch's CPU kernel gives up when `dropout_p > 0` and keeps three `[batch, heads, T, T]` tensors for the backward pass.
+This one walks over blocks of queries, looks only at keys up to the block's end, keeps one byte per logit (what was
+dropped) and recomputes the rest. `oelm bench` prints what it buys.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BLOCK = 128
+"""Queries per block: `[heads, 128, 512]` logits are 2 MB, about what a core's cache holds."""
+
+
+def usable(query: Tensor, mask: Tensor | None, dropout: float) -> bool:
+    """Whether this is the faster way: on a CPU, in fp32, with dropout, plain causal (a per-head bias is fine)."""
+    return (
+        dropout > 0.0
+        and query.device.type == "cpu"
+        and query.dtype == torch.float32
+        and not torch.is_autocast_enabled("cpu")
+        and (mask is None or (mask.dtype == torch.float32 and mask.shape[0] == 1 and mask.shape[1] == query.shape[1]))
+    )
+
+
+def dropout_attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
+    """softmax(q k^T / sqrt(c) + bias), causal, with dropout, times v. q, k, v and the result are `[B, H, T, c]`.
+
+    bias: None, or `[1, H, T, T]` with the future at -inf. Draws from torch's global CPU generator.
+    """
+    out: Tensor = _DropoutAttention.apply(query, key, value, bias, dropout)
+    return out
+
+
+def _blocks(length: int) -> list[tuple[int, int]]:
+    return [(start, min(start + BLOCK, length)) for start in range(0, length, BLOCK)]
+
+
+def _kept(shape: tuple[int, ...], dropout: float) -> tuple[Tensor, float]:
+    """Which logits survive, from 16 random bits each (torch's own Bernoulli costs 10x), and their true share."""
+    count = 1
+    for size in shape:
+        count *= size
+    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
+    threshold = round(dropout * 65536)
+    return (bits >= threshold - 32768).view(shape), 1.0 - threshold / 65536
+
+
+def _probabilities(q: Tensor, k: Tensor, bias: Tensor | None, future: Tensor, start: int, end: int) -> Tensor:
+    """Logits `[H, end - start, end]` of one block of (scaled) queries, the future masked."""
+    logits = torch.bmm(q[:, start:end], k[:, :end].transpose(1, 2))
+    if bias is not None:
+        return logits.add_(bias[0, :, start:end, :end])
+    size = end - start
+    logits[..., start:end].masked_fill_(future[:size, :size], float("-inf"))
+    return logits
+
+
+class _DropoutAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
+        batch, heads, length, width = query.shape
+        out = torch.empty(batch, length, heads, width).transpose(1, 2)
+        norms = torch.empty(batch, heads, length, 1)
+        future = torch.ones(BLOCK, BLOCK, dtype=torch.bool).triu(1)
+        kept: list[Tensor] = []
+        share = 1.0
+        for b in range(batch):
+            q, k, v = query[b] * width**-0.5, key[b].contiguous(), value[b].contiguous()
+            for start, end in _blocks(length):
+                logits = _probabilities(q, k, bias, future, start, end)
+                norm = torch.logsumexp(logits, dim=-1, keepdim=True)
+                norms[b, :, start:end] = norm
+                keep, share = _kept((heads, end - start, end), dropout)
+                kept.append(keep)
+                p = logits.sub_(norm).exp_().mul_(keep)
+                out[b, :, start:end] = torch.bmm(p, v[:, :end])
+        out /= share
+        ctx.save_for_backward(query, key, value, bias, out, norms, *kept)
+        ctx.share = share
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, bias, out, norms, *kept = ctx.saved_tensors
+        batch, heads, length, width = query.shape
+        d_query, d_key, d_value = (torch.zeros(batch, length, heads, width).transpose(1, 2) for _ in range(3))
+        d_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[3] else None
+        future = torch.ones(BLOCK, BLOCK, dtype=torch.bool).triu(1)
+        masks = iter(kept)
+        for b in range(batch):
+            q, k, v = query[b] * width**-0.5, key[b].contiguous(), value[b].contiguous()
+            d_out = grads[0][b] / ctx.share
+            drift = (grads[0][b] * out[b]).sum(-1, keepdim=True)  # sum_j p_j dp_j of each query
+            d_k, d_v = torch.zeros_like(k), torch.zeros_like(v)
+            for start, end in _blocks(length):
+                keep = next(masks)
+                p = _probabilities(q, k, bias, future, start, end).sub_(norms[b, :, start:end]).exp_()
+                block_out = d_out[:, start:end].contiguous()
+                d_p = torch.bmm(block_out, v[:, :end].transpose(1, 2)).mul_(keep)
+                d_logits = d_p.sub_(drift[:, start:end]).mul_(p)
+                d_v[:, :end].baddbmm_(p.mul_(keep).transpose(1, 2), block_out)
+                d_query[b, :, start:end] = torch.bmm(d_logits, k[:, :end]) * width**-0.5
+                d_k[:, :end].baddbmm_(d_logits.transpose(1, 2), q[:, start:end])
+                if d_bias is not None:
+                    d_bias[0, :, start:end, :end] += d_logits
+            d_key[b], d_value[b] = d_k, d_v
+        return d_query, d_key, d_value, d_bias, None

@@ -1,0 +1,106 @@
+"""The layers of our GPT: pre-LayerNorm, no bias in q/k/v/o, GELU; dropout on attention, residuals and feed-forward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oelm_core.config import Extras
+from oelm_core.models import dropout_attention
+from oelm_core.models.extras import AttentionExtras, join_mask, wanted
+from oelm_core.models.gpt_config import OelmGPTConfig
+
+
+class Attention(nn.Module):
+    """Causal self-attention that stores no attention map. Shapes: B batch, T tokens, H heads, c head_dim."""
+
+    def __init__(self, config: OelmGPTConfig, index: int) -> None:
+        super().__init__()
+        self.index = index
+        self.heads, self.key_heads = config.heads, config.key_heads
+        self.head_dim = config.d_model // config.heads
+        self.dropout = config.dropout
+        key_width = self.key_heads * self.head_dim
+        self.q_proj = nn.Linear(config.d_model, config.d_model, bias=False)
+        self.k_proj = nn.Linear(config.d_model, key_width, bias=False)
+        self.v_proj = nn.Linear(config.d_model, key_width, bias=False)
+        self.o_proj = nn.Linear(config.d_model, config.d_model, bias=False)
+        extras = Extras(**config.extras)
+        if extras.qk_bias:  # added after the fact: drawing nothing, it leaves every other weight of the seed as it was
+            self.q_proj.bias = nn.Parameter(torch.zeros(config.d_model))
+            self.k_proj.bias = nn.Parameter(torch.zeros(key_width))
+        self.extras = AttentionExtras(extras, self.heads, self.head_dim, causal=True) if wanted(extras) else None
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries `[B, H, T, c]`, keys and values `[B, key_heads, T, c]` of x `[B, T, d_model]`."""
+        q, k, v = self._linear(x)
+        if self.extras is not None:
+            q = self.extras.scale_query(q)
+        return _heads(q, self.heads), _heads(k, self.key_heads), _heads(v, self.key_heads)
+
+    def _linear(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Projections that train alike share one matrix product; frozen Q and K then cost no weight gradient."""
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        if any(type(p) is not nn.Linear or p._forward_hooks for p in projections):  # LoRA, or somebody looking on
+            return tuple(p(x) for p in projections)
+        trains = [p.weight.requires_grad for p in projections]
+        if trains[0] != trains[1]:
+            return tuple(p(x) for p in projections)
+        together = projections if trains[1] == trains[2] else projections[:2]
+        joined = F.linear(x, torch.cat([p.weight for p in together]))
+        parts = joined.split([p.out_features for p in together], dim=-1)
+        parts = tuple(part if p.bias is None else part + p.bias for part, p in zip(parts, together, strict=True))
+        return parts if len(parts) == 3 else (*parts, self.v_proj(x))
+
+    def forward(self, x: Tensor, mask: Tensor | None, cache: Any | None) -> Tensor:
+        q, k, v = self.project(x)
+        if cache is not None:
+            k, v = cache.update(k, v, self.index)
+        bias = self.extras.logit_bias(q.shape[2], k.shape[2], q.dtype) if self.extras is not None else None
+        out = self._attend(q, k, v, join_mask(mask, bias), plain=mask is None and cache is None)
+        return self.o_proj(out.transpose(1, 2).flatten(2))
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, plain: bool) -> Tensor:
+        """Weighted values `[B, H, T, c]`. plain: all T tokens look at one another, nothing padded, nothing cached."""
+        k, v = _repeat(k, self.heads // self.key_heads), _repeat(v, self.heads // self.key_heads)
+        dropout = self.dropout if self.training else 0.0
+        if plain and dropout_attention.usable(q, mask, dropout):
+            return dropout_attention.dropout_attention(q, k, v, mask, dropout)
+        is_causal = mask is None and q.shape[2] > 1
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal)
+
+
+def _heads(x: Tensor, heads: int) -> Tensor:
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _repeat(x: Tensor, times: int) -> Tensor:
+    return x if times == 1 else x.repeat_interleave(times, dim=1)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, config: OelmGPTConfig) -> None:
+        super().__init__()
+        self.up = nn.Linear(config.d_model, config.d_ff)
+        self.down = nn.Linear(config.d_ff, config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dropout(self.down(self.dropout(F.gelu(self.up(x)))))
+
+
+class Block(nn.Module):
+    def __init__(self, config: OelmGPTConfig, index: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.attention = Attention(config, index)
+        self.ffn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.ffn = FeedForward(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None, cache: Any | None) -> Tensor:
+        x = x + self.dropout(self.attention(self.attention_norm(x), mask, cache))
+        return x + self.ffn(self.ffn_norm(x))
