@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @functools.lru_cache(maxsize=1)
@@ -18,12 +18,12 @@ def host() -> str:
 @functools.lru_cache(maxsize=1)
 def boot_id() -> str:
     """Changes at every reboot; "" where the kernel does not say."""
-    return _read("/proc/sys/kernel/random/boot_id").strip()
+    return read_text("/proc/sys/kernel/random/boot_id").strip()
 
 
 def boot_time() -> float:
     """The kernel's idea of when it booted, in epoch seconds. It moves when the clock is set; births do not."""
-    for line in _read("/proc/stat").splitlines():
+    for line in read_text("/proc/stat").splitlines():
         if line.startswith("btime "):
             return float(line.split()[1])
     return 0.0
@@ -40,7 +40,7 @@ def birth(pid: int) -> float | None:
     fields = _stat(pid)
     if fields is None or fields[0] in ("Z", "X", "x"):
         return None
-    return int(fields[19]) / _TICKS
+    return int(fields[19]) / TICKS
 
 
 def is_frozen(pid: int) -> bool:
@@ -120,12 +120,12 @@ def with_argument(argument: str) -> list[int]:
 
 def _stat(pid: int) -> list[str] | None:
     """Fields of /proc/PID/stat from the third (state) on; the second may hold spaces and brackets."""
-    text = _read(f"/proc/{pid}/stat")
+    text = read_text(f"/proc/{pid}/stat")
     end = text.rfind(")")
     return text[end + 2 :].split() if end > 0 else None
 
 
-def _read(path: str) -> str:
+def read_text(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()

@@ -14,7 +14,10 @@ LIVE = frozenset({"queued", "waiting", "starting", "running", "stopping"})
 ENDED = FINAL | {"lost"}
 STATES = (*sorted(LIVE), *sorted(FINAL), "lost", "unknown")
 REASONS = frozenset(
-    "completed user signal oom nonfinite data config dependency timeout preempted node_fail disk error".split()
+    {
+        *("completed", "user", "signal", "oom", "nonfinite", "data", "config", "dependency"),
+        *("timeout", "preempted", "node_fail", "disk", "error"),
+    }
 )
 
 SECONDS_TO_COME_UP = 10.0

@@ -1,0 +1,1 @@
+"""Starting, queueing, stopping and resuming runs; everything here stays light, for a hundred runners may wait."""

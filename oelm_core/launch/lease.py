@@ -1,0 +1,157 @@
+"""One lease per device, on node-local disk: free only when unlocked and everybody written in it is dead."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from oelm_core.errors import Refused
+from oelm_core.runs import process
+
+
+def lease_dir() -> Path:
+    """Shared by all users of this machine, sticky like /tmp: `$OELM_LEASES`, else /tmp/oelm-leases."""
+    path = Path(os.environ.get("OELM_LEASES") or "/tmp/oelm-leases")
+    try:
+        made = not path.exists()
+        path.mkdir(parents=True, exist_ok=True)
+        if made:
+            path.chmod(0o1777)  # mkdir's mode passes through the umask
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            raise Refused(f"{path} is a link, not a folder; remove it or point OELM_LEASES elsewhere.")
+    except OSError as error:
+        raise Refused(f"cannot use {path} for device leases: {error.strerror}; set OELM_LEASES.") from None
+    return path
+
+
+def open_shared(path: Path) -> int:
+    """Opens a file any user may write, making it if need be.
+
+    Opened first without O_CREAT: in a sticky folder the kernel refuses O_CREAT on a file of somebody else.
+    """
+    for _ in range(3):
+        for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL):
+            try:
+                descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            except (FileNotFoundError, FileExistsError):
+                continue
+            except OSError as error:
+                raise Refused(
+                    f"cannot open {path}: {error.strerror}; its owner must allow everybody to write."
+                ) from None
+            if flags & os.O_CREAT:
+                os.fchmod(descriptor, 0o666)
+            return descriptor
+    raise Refused(f"cannot make {path}: it appears and disappears.")
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """The first line of a shared file as JSON; {} where there is none. What follows it is a longer, older record."""
+    try:
+        with open(path, "rb") as file:
+            content = json.loads(file.readline())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def write_record(descriptor: int, content: dict[str, Any]) -> None:
+    """Replaces the record in place (a sticky folder forbids renaming over another user's file): one write, then cut."""
+    line = json.dumps(content).encode() + b"\n"
+    os.pwrite(descriptor, line, 0)
+    os.ftruncate(descriptor, len(line))
+
+
+class Lease:
+    """A device held by this process until released, or until the last of its recorded processes is dead."""
+
+    def __init__(
+        self, device: str, path: Path, descriptor: int, record: dict[str, Any], previous: dict[str, Any]
+    ) -> None:
+        self.device = device
+        self.path = path
+        self.descriptor = descriptor
+        self.previous = previous
+        """The record of whoever held it before: `released` tells when, in seconds since boot."""
+        self._record = record
+
+    def record(self, pids: list[dict[str, Any]]) -> None:
+        """Writes down every process (`{pid, started}`) that uses the device; the runner is always among them."""
+        runner = self._record["pids"][0]
+        pids = [runner, *(one for one in pids if one["pid"] != runner["pid"])]
+        if pids != self._record["pids"]:
+            self._record = {**self._record, "pids": pids}
+            with contextlib.suppress(OSError):  # a full disk must not end the run; the lock still holds
+                write_record(self.descriptor, self._record)
+
+    def refresh(self) -> None:
+        """Keeps the file young, so that no cleaner of /tmp takes it for forgotten."""
+        with contextlib.suppress(OSError):
+            os.utime(self.descriptor)
+
+    def release(self) -> None:
+        over = {
+            "boot_id": process.boot_id(),
+            "released": round(process.since_boot(), 2),
+            "run": self._record.get("run"),
+        }
+        with contextlib.suppress(OSError):
+            write_record(self.descriptor, over)
+        with contextlib.suppress(OSError):
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)  # not only close: the worker may have inherited it
+            os.close(self.descriptor)
+
+
+def take(device: str, run: str, folder: Path | None = None) -> Lease | None:
+    """The lease of a device, or None while somebody has it."""
+    path = lease_path(device, folder)
+    descriptor = open_shared(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        before = read_record(path)
+        same_file = os.fstat(descriptor).st_ino == os.stat(path).st_ino
+        if not same_file or _holders_alive(before):
+            os.close(descriptor)
+            return None
+        me = process.me()
+        record = {
+            **{key: me[key] for key in ("host", "boot_id", "boot_time")},
+            "run": run,
+            "user": user_name(),
+            "since": round(process.since_boot(), 2),
+            "pids": [{"pid": me["pid"], "started": me["started"]}],
+        }
+        write_record(descriptor, record)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno in (errno.EAGAIN, errno.EACCES, errno.ENOENT):
+            return None
+        raise Refused(f"cannot write {path}: {error.strerror}.") from None
+    return Lease(device, path, descriptor, record, before)
+
+
+def holder(device: str, folder: Path | None = None) -> dict[str, Any] | None:
+    """Who holds a device (`run`, `user`, `pids`), judged without touching its lock; None when nobody does."""
+    record = read_record(lease_path(device, folder))
+    return record if _holders_alive(record) else None
+
+
+def lease_path(device: str, folder: Path | None = None) -> Path:
+    return (folder or lease_dir()) / f"{device}.lease"
+
+
+def user_name() -> str:
+    return os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())
+
+
+def _holders_alive(record: dict[str, Any]) -> bool:
+    if record.get("boot_id") != process.boot_id():
+        return False
+    booted = record.get("boot_time")
+    return any(process.is_alive(one.get("pid"), one.get("started"), booted) for one in record.get("pids") or [])

@@ -1,0 +1,275 @@
+"""Runs on this machine: start, stop, resume and delete them. Nothing here waits for a run or imports torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from oelm_core.config import SCHEMA_VERSION, Experiment, as_dict, config_hash
+from oelm_core.errors import BadInput, Refused
+from oelm_core.launch import attempt, line, wanting
+from oelm_core.launch.provenance import git_commit, package_versions
+from oelm_core.launch.runner import SIGNALS
+from oelm_core.launch.spawn import importable
+from oelm_core.runs import process
+from oelm_core.runs.folder import RunFolder, create, remove_tree, runs_dir
+from oelm_core.runs.state import ENDED, FINAL, LIVE, Truth, true_state
+from oelm_core.runs.store import Run, find_run
+
+SECONDS_TO_CLAIM = 15.0
+
+_runners: list[subprocess.Popen[bytes]] = []
+
+
+def start(
+    experiment: Experiment,
+    *,
+    seed: int | None = None,
+    device: str = "auto",
+    per_run: int = 1,
+    study: str | None = None,
+    after: str | None = None,
+    after_any: bool = False,
+    pause: float = 0.0,
+    beside: str | None = None,
+    command: list[str] | None = None,
+    root: Path | None = None,
+) -> RunFolder:
+    """Makes a run folder and leaves a detached runner with it; returns at once.
+
+    `after`: a run to wait for. `beside`: a run on whose very device this one is to run, so that the two compare.
+    """
+    root = (root or runs_dir()).absolute()
+    check_request(device, per_run)
+    config = {**as_dict(experiment), "seed": experiment.seed if seed is None else seed}
+    asked = device.strip().lower() if device.strip().lower() in ("auto", "cpu") else device.strip()
+    request = {
+        "devices_asked": asked,
+        "per_run": per_run,
+        "after": find_run(after, root).id if after else None,
+        "after_any": after_any,
+        "pause": pause,
+        "beside": beside,
+        "launcher": "local",
+        "worker": os.environ.get("OELM_WORKER"),
+    }
+    folder = create(
+        root,
+        experiment.id,
+        config["seed"],
+        {"run": _description(experiment.id, study, config, request, command), "state": _queued()},
+    )
+    ticket = None
+    try:
+        if not request["after"]:
+            cores = wanting.cores_wanted(experiment.train.threads, per_run)
+            ticket = line.draw(folder.id, asked, per_run, cores, beside and str(root / beside))
+        _spawn_runner(folder, Path.cwd(), ticket)
+    except BaseException:
+        if ticket is not None:
+            line.leave(ticket)
+        remove_tree(folder.path)  # no folder that pretends to be queued
+        raise
+    return folder
+
+
+def check_request(device: str, per_run: int) -> None:
+    """Refuses what can never start: a card that is not there, more cards than named."""
+    if per_run < 1:
+        raise BadInput(f"--per-run {per_run}: a run needs at least one device.")
+    names = wanting.parse_device(device)
+    if names:
+        cards = wanting.probe(patience=3.0)
+        if cards is not None:
+            wanting.resolve(device, per_run, None, cards)
+
+
+def stop(run: Run | RunFolder, now: bool = False) -> Truth:
+    """Asks a run to save and end, or with `now` ends it at once. The runner does it; this returns at once."""
+    folder = _folder(run)
+    truth = true_state(folder)
+    if truth.state in FINAL:
+        raise Refused(f"{folder.id} is already over: {truth.state}.")
+    if truth.state == "lost":
+        raise Refused(f"{folder.id} is lost, so nothing of it runs; resume or delete it.")
+    made = attempt.numbers(folder)
+    asked = {"who": _whoami(), "when": time.time(), "now": now, "attempt": made[-1] if made else 0}
+    try:
+        folder.write("stop", asked)
+    except OSError as error:
+        raise Refused(f"cannot write {folder.path}/stop.json: {error.strerror}.") from None
+    _wake(folder, now)
+    return Truth("stopping" if truth.state in LIVE else truth.state, truth.reason, truth.message)
+
+
+def resume(run: Run | RunFolder, force: bool = False) -> RunFolder:
+    """Continues a run that ended early, in its own folder, from its newest checkpoint."""
+    folder = _folder(run)
+    truth = true_state(folder)
+    if truth.state in LIVE:
+        raise Refused(f"{folder.id} is {truth.state}; stop it before resuming it.")
+    if truth.state == "finished":
+        raise Refused(f"{folder.id} has finished; there is nothing to resume.")
+    if truth.state == "unknown" and not force:
+        raise Refused(f"{folder.id} may still run: {truth.message or ''} --force resumes it all the same.")
+    _refuse_leftovers(folder)
+    content = folder.read("run") or {}
+    cwd = Path(str(content.get("cwd") or "."))
+    reading, writing = os.pipe()
+    try:
+        try:
+            _spawn_runner(folder, cwd if cwd.is_dir() else Path.cwd(), None, force=force, ready=writing)
+        finally:
+            os.close(writing)
+        answer = _hear(reading)
+    finally:
+        os.close(reading)
+    if answer not in ("claimed", None):
+        raise Refused(answer or f"the runner of {folder.id} did not come up; see {folder.log}.")
+    return folder
+
+
+def delete(run: Run | RunFolder, *, root: Path | None = None, force: bool = False) -> None:
+    """Removes a run that is over. Never a live one, never anything outside the runs folder."""
+    folder, root = _folder(run), (root or runs_dir()).absolute()
+    path = folder.path.absolute()
+    if path.is_symlink() or path.parent.resolve() != root.resolve() or not path.is_dir() or path.name.startswith("."):
+        raise Refused(f"{path} is not a run in {root}; it is left alone.")
+    truth = true_state(folder)
+    unclear = truth.state == "unknown" and folder.read("state") is not None
+    if truth.state in LIVE or (unclear and not force):
+        raise Refused(f"{folder.id} is {truth.state}; only a run that is over can be deleted.")
+    _refuse_leftovers(folder)
+    if folder.read("run") is not None:
+        # whoever resumes at this moment loses the claim
+        attempt.claim(folder, {"runner": process.me(), "deleted": time.time()}, force=True)
+    grave = root / f".deleted-{folder.id}"
+    try:
+        os.rename(path, grave)  # gone from every list in one step
+    except OSError as error:
+        raise Refused(f"cannot delete {path}: {error.strerror}.") from None
+    remove_tree(grave)
+
+
+def wait_until(run: Run | RunFolder, states: frozenset[str] = ENDED, timeout: float | None = None) -> Truth:
+    """Waits until a run is in one of the states (over, unless said) or the time is up; returns its state then."""
+    folder = _folder(run)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        truth = true_state(folder)
+        if truth.state in states or (deadline is not None and time.monotonic() > deadline):
+            return truth
+        time.sleep(0.1)
+
+
+def _description(
+    preset: str, study: str | None, config: dict[str, Any], request: dict[str, Any], command: list[str] | None
+) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA_VERSION,
+        "id": None,
+        "preset": preset,
+        "study": study,
+        "config": config,
+        "config_hash": config_hash(config),
+        "seed": config["seed"],
+        "command": sys.argv if command is None else command,
+        "cwd": os.getcwd(),
+        "host": process.host(),
+        **request,
+        "arrival": {"boot_id": process.boot_id(), "at": process.since_boot()},
+        "git_commit": git_commit(),
+        "versions": package_versions(),
+        "created": time.time(),
+    }
+
+
+def _queued() -> dict[str, Any]:
+    nobody = {**process.me(), "pid": None, "started": None}
+    known = {"state": "queued", "reason": None, "message": None, **nobody, "workers": [], "devices": []}
+    return {**known, "step": 0, "total": None, "heartbeat": time.time(), "attempt": 0}
+
+
+def _spawn_runner(
+    folder: RunFolder, cwd: Path, ticket: Path | None, *, force: bool = False, ready: int | None = None
+) -> None:
+    """A runner in a session of its own, its signals held back until it can take them."""
+    command = [sys.executable, "-m", "oelm_core.launch.runner", f"--run-folder={folder.path}"]
+    command += [f"--ticket={ticket}"] if ticket else []
+    command += ["--force"] if force else []
+    command += [f"--ready={ready}"] if ready is not None else []
+    _runners[:] = [runner for runner in _runners if runner.poll() is None]  # reaps those that ended
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        with open(folder.log, "ab") as log:
+            runner = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=importable(dict(os.environ)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=() if ready is None else (ready,),
+            )
+    except OSError as error:
+        raise Refused(f"cannot start the runner of {folder.id}: {error.strerror}.") from None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+    _runners.append(runner)
+
+
+def _wake(folder: RunFolder, now: bool) -> None:
+    """Signals the runner, or the workers it left behind, if they are this machine's and still the same processes."""
+    state = folder.read("state") or {}
+    booted = state.get("boot_time")
+    if state.get("host") != process.host() or state.get("boot_id") != process.boot_id():
+        return  # on another host the runner itself notices stop.json within a second
+    if process.is_alive(state.get("pid"), state.get("started"), booted):
+        _send(state["pid"], signal.SIGTERM)
+        return
+    for worker in state.get("workers") or []:
+        if process.is_alive(worker.get("pid"), worker.get("started"), booted):
+            _send(worker["pid"], signal.SIGKILL if now else signal.SIGTERM)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+        os.kill(pid, signal.SIGCONT)  # a frozen process must wake to hear it
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        raise Refused(f"pid {pid} belongs to another user; the run sees stop.json and ends by itself.") from None
+
+
+def _refuse_leftovers(folder: RunFolder) -> None:
+    left = process.with_argument(f"--run-folder={folder.path}")
+    if left:
+        raise Refused(f"a process of {folder.id} still lives (pid {left[0]}); wait, or stop it with --now.")
+
+
+def _hear(descriptor: int) -> str | None:
+    """What the runner says about its claim; "" when it died silently, None when it is slow."""
+    ready, _, _ = select.select([descriptor], [], [], SECONDS_TO_CLAIM)
+    return os.read(descriptor, 4096).decode("utf-8", "replace") if ready else None
+
+
+def _folder(run: Run | RunFolder) -> RunFolder:
+    return run if isinstance(run, RunFolder) else run.folder
+
+
+def _whoami() -> str:
+    name = ""
+    with contextlib.suppress(OSError, KeyError, ImportError):
+        import pwd
+
+        name = pwd.getpwuid(os.getuid()).pw_name
+    return f"{name or os.getuid()}@{process.host()}"

@@ -1,0 +1,352 @@
+"""The runner: a light process that waits for devices, starts the worker, watches it and writes down how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from oelm_core.errors import LabError, NotFound
+from oelm_core.launch import attempt, dependency, ending, line, machine, spawn
+from oelm_core.launch.waiting import Taken, Waiter, pause_left
+from oelm_core.runs import process
+from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.guard import grace
+from oelm_core.runs.state import FINAL, Truth
+
+SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD}
+"""Blocked from before the runner's first line (the launcher sees to it) and taken one by one while it rests."""
+BEAT = 0.9
+"""Seconds between two heartbeats of a running run; while waiting, ten times as long."""
+
+
+class Stopped(Exception):
+    """A run that waits was told to end."""
+
+
+class Runner:
+    """One attempt of one run, from the claim to the last descendant's end."""
+
+    def __init__(self, folder: RunFolder, run: dict[str, Any], ticket: Path | None) -> None:
+        self.folder = folder
+        self.run = run
+        self.ticket = ticket
+        self.number = 0
+        self.attempt: dict[str, Any] = {}
+        self.state: dict[str, Any] = {}
+        self.taken: Taken | None = None
+        self.worker: int | None = None
+        self.worker_status: int | None = None
+        self.stop: str | None = None  # None, "gently" or "now"
+        self.signalled = False
+        self.save_and_leave = False  # SIGUSR2 came
+        self._beaten = float("-inf")
+
+    # -- the attempt ---------------------------------------------------------------------------------------------
+
+    def claim(self, force: bool) -> None:
+        """Makes the attempt ours; what the attempt before left behind is cleared away."""
+        before = attempt.last(self.folder) or {}
+        started = time.time()
+        self.attempt = {
+            "host": process.host(),
+            "runner": process.me(),
+            "devices": [],
+            "leases": [],
+            "slurm": None,
+            "threads": None,
+            "world_size": int(self.run.get("per_run") or 1),
+            "from_step": attempt.newest_checkpoint_step(self.folder),
+            "started": started,
+            "ended": None,
+            "exit_code": None,
+            "signal": None,
+            "state": None,
+            "reason": None,
+        }
+        self.number = attempt.claim(self.folder, self.attempt, force=force)
+        self.attempt["attempt"] = self.number
+        self.threads_before = before.get("threads")
+        stop = self.folder.read("stop")
+        if self.number > 1 and stop is not None and int(stop.get("attempt") or 0) < self.number:
+            self._remove("stop.json")
+        for stale in ("outcome.json", "progress.json"):
+            self._remove(stale)
+        old = self.folder.read("state") or {}
+        me = process.me()
+        self.state = {
+            "state": "waiting",
+            "reason": None,
+            "message": None,
+            **me,
+            "workers": [],
+            "devices": [],
+            "step": old.get("step") or 0,
+            "total": old.get("total"),
+            "heartbeat": started,
+            "attempt": self.number,
+            "worker_started": None,
+            "ended": None,
+        }
+        self.beat(force=True)
+
+    def live(self) -> Truth:
+        """The whole attempt; returns how it ended. The leases are still held then."""
+        try:
+            self.rest(0.0)
+            dependency.wait(self.run, self.folder.path.parent, self.rest, self.say)
+            threads = (self.run.get("config", {}).get("train") or {}).get("threads") or self.threads_before
+            waiter = Waiter(self.run, self.folder.path.parent, threads, self.rest, self.say, self.number == 1)
+            ticket, self.ticket = self.ticket, None
+            self.taken = waiter.take(ticket, self._note_devices)
+            self._pause()
+            self._start_worker()
+        except Stopped:
+            return self._stopped_while_waiting()
+        except dependency.Unmet as unmet:
+            return Truth("stopped", "dependency", str(unmet))
+        except NotFound as error:
+            return Truth("failed", "config", str(error))
+        except LabError as error:
+            return Truth("failed", "config" if error.exit_code == 2 else "error", str(error))
+        return self._watch()
+
+    def conclude(self, end: Truth) -> None:
+        """Writes the final state (every descendant is gone by now) and gives the devices back."""
+        now = time.time()
+        self._take_progress()
+        code = self.worker_status
+        self.attempt.update(
+            ended=now,
+            exit_code=code if code is not None and code >= 0 else None,
+            signal=signal.Signals(-code).name if code is not None and code < 0 else None,
+            state=end.state,
+            reason=end.reason,
+        )
+        if self.worker is not None:
+            self.attempt["machine"]["after"] = machine.look(self.taken.kind if self.taken else "cpu")
+        self.state.update(state=end.state, reason=end.reason, message=end.message, workers=[], heartbeat=now, ended=now)
+        self._insist(lambda: attempt.update(self.folder, self.number, self.attempt))
+        self._insist(lambda: self.folder.write("state", self.state))
+
+    def release(self) -> None:
+        for held in self.taken.leases if self.taken else []:
+            held.release()
+        if self.ticket is not None:
+            line.leave(self.ticket)
+        line.announce()
+
+    # -- waiting -------------------------------------------------------------------------------------------------
+
+    def rest(self, seconds: float) -> None:
+        """Sleeps, but takes signals and stop requests at once; raises Stopped when told to end before the worker."""
+        self._listen(seconds)
+        if self.worker is None and (self.stop or self.save_and_leave):
+            raise Stopped
+
+    def say(self, message: str) -> None:
+        self.state.update(state="waiting", message=message)
+        self.beat()
+
+    def _listen(self, seconds: float) -> None:
+        while True:
+            got = signal.sigtimedwait(SIGNALS, seconds)
+            if got is None:
+                break
+            if got.si_signo in (signal.SIGTERM, signal.SIGINT):
+                self.stop, self.signalled = self.stop or "gently", True
+            elif got.si_signo == signal.SIGUSR2:
+                self.save_and_leave = True
+            seconds = 0.0  # whatever woke us is looked at now; take what else is pending
+        asked = self.folder.read("stop")
+        if asked is not None:
+            self.stop = "now" if asked.get("now") else self.stop or "gently"
+
+    def _stopped_while_waiting(self) -> Truth:
+        if self.folder.read("stop") is not None:
+            return Truth("stopped", "user", "Stopped while it waited.")
+        if self.stop:
+            return Truth("stopped", "signal", "The runner was told to end while it waited.")
+        return Truth("stopped", "preempted", "Preempted while it waited.")
+
+    def _pause(self) -> None:
+        assert self.taken is not None
+        while (left := pause_left(self.taken.leases, float(self.run.get("pause") or 0))) > 0:
+            self.say(f"pausing {left:.0f} s more, so that the device is as it was for the run before")
+            self.rest(min(left, 1.0))
+
+    def _note_devices(self, taken: Taken) -> None:
+        self.taken = taken
+        self.state["devices"] = taken.names
+        self.attempt.update(devices=taken.names, leases=[one.device for one in taken.leases])
+        attempt.update(self.folder, self.number, self.attempt)
+
+    # -- the worker ----------------------------------------------------------------------------------------------
+
+    def _start_worker(self) -> None:
+        assert self.taken is not None
+        ranks = self.attempt["world_size"]
+        threads = max(1, len(self.taken.cores) // ranks) if self.taken.kind == "cpu" else self.threads_before
+        self.attempt.update(threads=threads, machine={"before": machine.look(self.taken.kind)})
+        attempt.update(self.folder, self.number, self.attempt)
+        self.kills_before = ending.kernel_kills()
+        cwd = Path(str(self.run.get("cwd") or "."))
+        spawn.spawn(
+            spawn.worker_command(self.folder.path, self.run.get("worker"), ranks),
+            cwd=cwd if cwd.is_dir() else self.folder.path,
+            environment=spawn.environment(self.taken.kind, [one.device for one in self.taken.leases], threads),
+            log=self.folder.log,
+            cores=self.taken.cores,
+            keep=[one.descriptor for one in self.taken.leases],
+            record=self._record_worker,
+        )
+
+    def _record_worker(self, pid: int) -> None:
+        self.worker = pid
+        self.state.update(state="starting", message=None, worker_started=time.time())
+        self._record_descendants([pid])
+        self.beat(force=True)
+
+    def _record_descendants(self, pids: list[int]) -> None:
+        workers = [who for who in map(process.identity, pids) if who["started"] is not None]
+        self.state["workers"] = workers
+        for held in self.taken.leases if self.taken else []:
+            held.record(workers)
+            held.refresh()
+
+    def _watch(self) -> Truth:
+        """Follows the worker until it and everything below it is gone."""
+        told, deadline, next_look, gap = False, float("inf"), 0.0, 1.0
+        while not self._gone():
+            now = time.monotonic()
+            if (self.stop or self.save_and_leave) and not told:
+                told, deadline = True, now + grace()
+                self.state.update(state="stopping", message=None)
+                self._signal_worker(signal.SIGTERM if self.stop else signal.SIGUSR2)
+                self.beat(force=True)
+            if self.worker_status is not None and deadline == float("inf"):
+                deadline = now + 5.0  # leftovers of a worker that is gone have nothing to save
+                self._signal_all(signal.SIGTERM)
+            if self.stop == "now" or now > deadline:
+                self._signal_all(signal.SIGKILL)
+            self._take_progress()
+            if now >= next_look:
+                self._record_descendants(process.descendants())
+                next_look, gap = now + gap, min(gap * 2, 8.0)
+            self.beat()
+            self._listen(0.05 if self.worker_status is not None or self.stop == "now" else 1.0)
+        return ending.judge(
+            self.worker_status,
+            self.folder.read("outcome"),
+            stop_asked=self.folder.read("stop") is not None,
+            signalled=self.signalled,
+            kernel_killed=ending.kernel_kills() > self.kills_before,
+            log_tail=ending.tail(self.folder.log),
+        )
+
+    def _gone(self) -> bool:
+        """Reaps whoever ended; true once no descendant is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            if pid == self.worker:
+                self.worker_status = os.waitstatus_to_exitcode(status)
+
+    def _signal_worker(self, number: signal.Signals) -> None:
+        if self.worker is not None and self.worker_status is None:
+            for one in (number, signal.SIGCONT):  # a frozen worker must wake to save
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.worker, one)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for pid in process.descendants():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+    def _take_progress(self) -> None:
+        progress = self.folder.read("progress")
+        if progress is None or not isinstance(progress.get("step"), int):
+            return
+        self.state.update(step=progress["step"], total=progress.get("total"))
+        if isinstance(progress.get("from_step"), int):
+            self.attempt["from_step"] = progress["from_step"]
+        if self.state["state"] == "starting" and progress["step"] > 0:
+            self.state["state"] = "running"
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def beat(self, force: bool = False) -> None:
+        """state.json, at least once a second while running; at once when something but the time changed."""
+        now = time.monotonic()
+        news = {key: value for key, value in self.state.items() if key != "heartbeat"}
+        gap = BEAT * 10 if self.state["state"] == "waiting" else BEAT
+        if not force and news == getattr(self, "_told", None) and now - self._beaten < gap:
+            return
+        self._told, self._beaten = news, now
+        self.state["heartbeat"] = time.time()
+        with contextlib.suppress(OSError):  # a full disk ends the worker, not the one who tells about it
+            self.folder.write("state", self.state, durable=force)
+
+    def _insist(self, write: Callable[[], None], seconds: float = 60.0) -> None:
+        """Tries for a while: a disk that is full now may have room once the worker's files are gone."""
+        deadline = time.monotonic() + seconds
+        while self.folder.path.is_dir():
+            try:
+                write()
+                return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    print(f"cannot write the end of {self.folder.id}: {error}", file=sys.stderr)
+                    return
+                time.sleep(1.0)
+
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.folder.path / name)
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = dict(part.partition("=")[::2] for part in (sys.argv[1:] if argv is None else argv))
+    folder = RunFolder(Path(arguments["--run-folder"]))
+    ready = int(arguments["--ready"]) if arguments.get("--ready") else None
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    spawn.become_subreaper()
+    ticket = Path(arguments["--ticket"]) if arguments.get("--ticket") else None
+    run = folder.read("run")
+    if run is None:
+        print(f"{folder.path}/run.json cannot be read; nothing to run.", file=sys.stderr)
+        return 2
+    runner = Runner(folder, {**run, "id": folder.id}, ticket)
+    try:
+        runner.claim(force="--force" in arguments)
+    except LabError as error:
+        _tell(ready, str(error))
+        return error.exit_code
+    _tell(ready, "claimed")
+    try:
+        runner.conclude(runner.live())
+    finally:
+        runner.release()
+    return 0 if runner.state["state"] in FINAL - {"failed"} else 1
+
+
+def _tell(ready: int | None, message: str) -> None:
+    """Answers whoever waits for the claim (`oelm resume`); they may have gone away."""
+    if ready is None:
+        return
+    with contextlib.suppress(OSError):
+        os.write(ready, message.encode())
+        os.close(ready)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Starting the worker: its command, its environment, and a gate it passes only once it is written down."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from oelm_core.runs import process
+
+WORKER = "oelm_core.training.worker"
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+SHUTDOWN_TIMEOUT = 100
+"""Seconds torchrun lets its ranks save before it kills them: longer than a checkpoint, shorter than our grace."""
+
+
+def worker_command(run_folder: Path, worker: str | None, ranks: int) -> list[str]:
+    """`worker` is a module, or the path of a script; several ranks go through torchrun."""
+    worker = worker or WORKER
+    target = [worker] if worker.endswith(".py") else ["-m", worker]
+    argument = f"--run-folder={run_folder}"
+    if ranks <= 1:
+        return [sys.executable, *target, argument]
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"),
+        f"--nproc-per-node={ranks}",
+        "--signals-to-handle=SIGTERM,SIGINT,SIGUSR2",
+        f"--shutdown-timeout={SHUTDOWN_TIMEOUT}",
+        *target,
+        argument,
+    ]
+
+
+def importable(environment: dict[str, str]) -> dict[str, str]:
+    """An environment in which `python -m oelm_core...` is this very package, whatever the working directory holds."""
+    root = str(Path(__file__).resolve().parents[2])
+    changed = {**environment, "PYTHONSAFEPATH": "1"}
+    if "site-packages" not in root:
+        others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]
+        changed["PYTHONPATH"] = os.pathsep.join([root, *others])
+    return changed
+
+
+def environment(kind: str, devices: list[str], threads: int | None) -> dict[str, str]:
+    """What the worker is told about its devices: cards by UUID, for NVML's and CUDA's numbers differ."""
+    told = importable(dict(os.environ))
+    told["OELM_RUNNER"] = f"{os.getpid()}:{process.birth(os.getpid())}"
+    told["OELM_DEVICE"] = kind
+    told["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    told["CUDA_VISIBLE_DEVICES"] = ",".join(devices) if kind == "cuda" else ""
+    told["PYTHONUNBUFFERED"] = "1"
+    if threads:
+        told["OELM_THREADS"] = told["OMP_NUM_THREADS"] = str(threads)
+    return told
+
+
+def become_subreaper() -> None:
+    """Orphaned descendants (ranks live in their own sessions) become ours, so none escapes."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def spawn(
+    command: list[str],
+    *,
+    cwd: Path,
+    environment: dict[str, str],
+    log: Path,
+    cores: Iterable[int],
+    record: Callable[[int], None],
+    keep: Iterable[int] = (),
+) -> int:
+    """Starts the worker and returns its pid. `record(pid)` is called before the worker runs a single line of its own.
+
+    Killed anywhere in between, the runner leaves no unwatched worker: the child asks for SIGTERM at its parent's death
+    and waits at the gate, which closes with the runner. `keep` are lease descriptors the worker holds on to.
+    """
+    gate, key = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(key)
+            _become_worker(gate, parent, command, cwd, environment, log, list(cores), list(keep))
+        except BaseException as error:
+            os.write(2, f"cannot start {command[0]}: {error}\n".encode())
+        finally:
+            os._exit(127)
+    os.close(gate)
+    try:
+        record(pid)
+        os.write(key, b"g")
+    finally:
+        os.close(key)
+    return pid
+
+
+def _become_worker(
+    gate: int,
+    parent: int,
+    command: list[str],
+    cwd: Path,
+    environment: dict[str, str],
+    log: Path,
+    cores: list[int],
+    keep: list[int],
+) -> None:
+    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent or os.read(gate, 1) != b"g":
+        os._exit(127)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (out, 1), (out, 2)):
+        os.dup2(source, target)
+    for descriptor in keep:
+        os.set_inheritable(descriptor, True)
+    if cores:
+        os.sched_setaffinity(0, cores)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # kept over exec: closing a terminal is no reason to end
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.chdir(cwd)
+    os.execve(command[0], command, environment)
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

@@ -1,0 +1,121 @@
+"""A worker without torch: counts steps, checkpoints, resumes and ends exactly as the contract asks of a real one.
+
+What it does is read from `config.train`: max_steps, and from the environment: STAND_IN_STEP (seconds a step takes),
+STAND_IN_FAIL ("exit:3", "kill", "raise", "silent", "outcome:oom" at STAND_IN_FAIL_AT), STAND_IN_STUBBORN (ignore TERM).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from oelm_core.runs.folder import RunFolder, write_json
+from oelm_core.runs.guard import guard
+from oelm_core.runs.metrics import MetricsWriter
+
+
+class Worker:
+    """Sums a sequence that depends on the seed and the step alone, so a resumed run must end at the same number."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.run = json.loads((folder.path / "run.json").read_text())
+        self.total = int(self.run["config"]["train"]["max_steps"])
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.stop_with: signal.Signals | None = None
+        self.step, self.value = 0, self.run["seed"]
+
+    def main(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
+            signal.signal(number, self._asked)
+        self._restore()
+        metrics = MetricsWriter(self.folder.metrics) if self.rank == 0 else None
+        pace = float(os.environ.get("STAND_IN_STEP", "0.02"))
+        print(f"stand-in {os.getpid()} rank {self.rank} starts at step {self.step}", flush=True)
+        while self.step < self.total and self.stop_with is None:
+            time.sleep(pace)
+            self.step += 1
+            self.value = (self.value * 6364136223846793005 + self.step) % 2**61
+            self._misbehave()
+            if metrics is not None:
+                metrics.write("train", self.step, loss=1 / self.step)
+                self._progress()
+                if self.step % 5 == 0:
+                    metrics.write("eval", self.step, accuracy=self.step / self.total, perplexity=2.0)
+                    self._checkpoint()
+        return self._end()
+
+    def _end(self) -> int:
+        if self.rank == 0:
+            self._checkpoint()
+            finished = self.step >= self.total
+            if finished:
+                metric = {"name": "accuracy", "value": self.value / 2**61, "direction": "higher"}
+                self.folder.write("result", {"schema": 1, "metric": metric, "value": self.value})
+            state, reason = ("finished", "completed") if finished else ("stopped", "signal")
+            self.folder.write("outcome", {"state": state, "reason": reason, "message": None, "step": self.step})
+        return 75 if self.stop_with == signal.SIGUSR2 else 0
+
+    def _asked(self, number: int, _: object) -> None:
+        if not os.environ.get("STAND_IN_STUBBORN"):
+            self.stop_with = signal.Signals(number)
+
+    def _misbehave(self) -> None:
+        how = os.environ.get("STAND_IN_FAIL", "")
+        if not how or self.step != int(os.environ.get("STAND_IN_FAIL_AT", "3")):
+            return
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "raise":
+            raise RuntimeError("the stand-in was asked to fail")
+        if how == "silent":
+            os._exit(0)
+        if how.startswith("exit:"):
+            os._exit(int(how.partition(":")[2]))
+        if how.startswith("outcome:"):
+            reason = how.partition(":")[2]
+            self.folder.write(
+                "outcome", {"state": "failed", "reason": reason, "message": "as asked", "step": self.step}
+            )
+            os._exit(1)
+
+    def _progress(self) -> None:
+        write_json(
+            self.folder.path / "progress.json",
+            {"step": self.step, "total": self.total, "t": time.time()},
+            durable=False,
+        )
+
+    def _checkpoint(self) -> None:
+        """Written beside, renamed, then the link swapped."""
+        final = self.folder.checkpoints / f"step-{self.step}"
+        draft = self.folder.checkpoints / f".step-{self.step}.{os.getpid()}"
+        if not final.exists():
+            draft.mkdir(parents=True)
+            write_json(draft / "state.json", {"step": self.step, "value": self.value})
+            os.rename(draft, final)
+        link = self.folder.checkpoints / f".latest.{os.getpid()}"
+        link.symlink_to(final.name)
+        os.replace(link, self.folder.checkpoints / "latest")
+
+    def _restore(self) -> None:
+        made = sorted(self.folder.checkpoints.glob("step-*"), key=lambda path: int(path.name[5:]))
+        if made:
+            state = json.loads((made[-1] / "state.json").read_text())
+            self.step, self.value = state["step"], state["value"]
+        lines = self.folder.metrics.read_text().splitlines() if self.folder.metrics.exists() else []
+        kept = [line for line in lines if json.loads(line)["step"] <= self.step]
+        if self.rank == 0 and len(kept) < len(lines):
+            beside = self.folder.path / ".metrics.cut"
+            beside.write_text("".join(line + "\n" for line in kept))
+            os.replace(beside, self.folder.metrics)
+
+
+if __name__ == "__main__":
+    guard()
+    argument = next(part for part in sys.argv[1:] if part.startswith("--run-folder="))
+    sys.exit(Worker(RunFolder(Path(argument.partition("=")[2]))).main())
