@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from oelm_core.runs.folder import RunFolder, write_json
-from oelm_core.runs.guard import guard
 from oelm_core.runs.metrics import MetricsWriter
+from oelm_core.training import watch
 
 
 class Worker:
@@ -32,6 +32,7 @@ class Worker:
     def main(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
             signal.signal(number, self._asked)
+        watch.guard(self.folder.path).start(lambda number: self._asked(number, None))
         self._restore()
         metrics = MetricsWriter(self.folder.metrics) if self.rank == 0 else None
         pace = float(os.environ.get("STAND_IN_STEP", "0.02"))
@@ -116,6 +117,5 @@ class Worker:
 
 
 if __name__ == "__main__":
-    guard()
     argument = next(part for part in sys.argv[1:] if part.startswith("--run-folder="))
     sys.exit(Worker(RunFolder(Path(argument.partition("=")[2]))).main())

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from oelm_core.devices.sampler import Sampler
-from oelm_core.devices.snapshot import Cpu, Disk, Gpu, GpuProcess, Memory, Snapshot, as_json, snapshot
+from oelm_core.devices.snapshot import Cpu, Disk, Gpu, GpuProcess, Memory, Snapshot, snapshot
 
-__all__ = ["Cpu", "Disk", "Gpu", "GpuProcess", "Memory", "Sampler", "Snapshot", "as_json", "snapshot"]
+__all__ = ["Cpu", "Disk", "Gpu", "GpuProcess", "Memory", "Sampler", "Snapshot", "snapshot"]

@@ -89,6 +89,13 @@ class Snapshot:
     """Why there are no cards, when a driver is installed but does not work."""
     no_driver: bool = False
 
+    def to_json(self) -> dict[str, Any]:
+        """The contract's shape, `{host, cpu, gpus: [...]}`, with what else is known added."""
+        content = asdict(self)
+        content["cpu"]["load"] = list(content["cpu"]["load"])
+        content["gpus"] = [{**gpu, "processes": list(gpu["processes"])} for gpu in content["gpus"]]
+        return content
+
 
 def snapshot(root: Path | None = None) -> Snapshot:
     """Looks at the machine now. May take long when a driver hangs: the screen asks a Sampler instead."""
@@ -108,14 +115,6 @@ def snapshot(root: Path | None = None) -> Snapshot:
 def without_gpus(root: Path | None = None) -> Snapshot:
     """The quick part alone, for a first picture before NVML has answered."""
     return Snapshot(os.uname().nodename, time.time(), _cpu(), _memory(), _disk(root or runs_dir()))
-
-
-def as_json(seen: Snapshot) -> dict[str, Any]:
-    """The contract's shape: `{host, cpu, gpus: [...]}`, with what else is known added."""
-    content = asdict(seen)
-    content["cpu"]["load"] = list(content["cpu"]["load"])
-    content["gpus"] = [{**gpu, "processes": list(gpu["processes"])} for gpu in content["gpus"]]
-    return content
 
 
 def _gpus() -> tuple[tuple[Gpu, ...], str | None, bool]:

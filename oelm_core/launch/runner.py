@@ -16,7 +16,6 @@ from oelm_core.launch import attempt, dependency, ending, line, machine, spawn
 from oelm_core.launch.waiting import Taken, Waiter, pause_left
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.guard import grace
 from oelm_core.runs.state import FINAL, Truth
 
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD}
@@ -225,7 +224,7 @@ class Runner:
         while not self._gone():
             now = time.monotonic()
             if (self.stop or self.save_and_leave) and not told:
-                told, deadline = True, now + grace()
+                told, deadline = True, now + spawn.grace()
                 self.state.update(state="stopping", message=None)
                 self._signal_worker(signal.SIGTERM if self.stop else signal.SIGUSR2)
                 self.beat(force=True)

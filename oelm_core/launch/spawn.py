@@ -9,13 +9,18 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from oelm_core.runs import process
-
 WORKER = "oelm_core.training.worker"
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-SHUTDOWN_TIMEOUT = 100
-"""Seconds torchrun lets its ranks save before it kills them: longer than a checkpoint, shorter than our grace."""
+GRACE = 120.0
+"""Seconds a worker that was told to end may take to save; OELM_GRACE says otherwise."""
+
+
+def grace() -> float:
+    try:
+        return float(os.environ.get("OELM_GRACE") or GRACE)
+    except ValueError:
+        return GRACE
 
 
 def worker_command(run_folder: Path, worker: str | None, ranks: int) -> list[str]:
@@ -29,7 +34,7 @@ def worker_command(run_folder: Path, worker: str | None, ranks: int) -> list[str
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"),
         f"--nproc-per-node={ranks}",
         "--signals-to-handle=SIGTERM,SIGINT,SIGUSR2",
-        f"--shutdown-timeout={SHUTDOWN_TIMEOUT}",
+        f"--shutdown-timeout={max(1, int(grace() * 0.8))}",
         *target,
         argument,
     ]
@@ -48,7 +53,7 @@ def importable(environment: dict[str, str]) -> dict[str, str]:
 def environment(kind: str, devices: list[str], threads: int | None) -> dict[str, str]:
     """What the worker is told about its devices: cards by UUID, for NVML's and CUDA's numbers differ."""
     told = importable(dict(os.environ))
-    told["OELM_RUNNER"] = f"{os.getpid()}:{process.birth(os.getpid())}"
+    told["OELM_RUNNER_PID"] = str(os.getpid())
     told["OELM_DEVICE"] = kind
     told["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     told["CUDA_VISIBLE_DEVICES"] = ",".join(devices) if kind == "cuda" else ""

@@ -83,13 +83,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def write_json(path: Path, content: Any, *, durable: bool = True) -> None:
+def write_json(path: Path, content: Any, *, durable: bool = True, indent: int | None = 1) -> None:
     """Replaces the file in one step: written beside, flushed to disk, renamed.
 
     A heartbeat is not worth waiting for the disk (`durable=False`); readers still never see half of it.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{_random_hex(4)}")
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(content, indent=indent, ensure_ascii=False) + "\n"
     try:
         with open(temporary, "x", encoding="utf-8") as file:
             file.write(text)

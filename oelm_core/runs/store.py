@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from oelm_core.errors import BadInput, NotFound, did_you_mean
+from oelm_core.errors import NotFound, Refused, did_you_mean
+from oelm_core.runs import index
 from oelm_core.runs.folder import RUN_ID, RunFolder, runs_dir
 from oelm_core.runs.headline import Headline, headline
 from oelm_core.runs.state import FINAL, Here, Truth, derive, here
@@ -25,7 +27,6 @@ class Run:
     dataset: str
     seed: int
     study: str | None
-    config: dict[str, Any] = field(repr=False, hash=False)
     config_hash: str
     created: float
     state: str
@@ -46,6 +47,12 @@ class Run:
     launcher: str = "local"
     attempt: int = 0
 
+    @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        """The whole configuration, read when it is first asked for: a list of thousands does without."""
+        config = (self.folder.read("run") or {}).get("config")
+        return config if isinstance(config, dict) else {}
+
     @property
     def is_over(self) -> bool:
         return self.state in FINAL or self.state == "lost"
@@ -60,9 +67,12 @@ def list_runs(root: Path | None = None) -> list[Run]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise BadInput(f"cannot list the runs in {root}: {error.strerror}.") from None
+        raise Refused(f"cannot list the runs in {root}: {error.strerror}.") from None
     reader = here()
+    index.recall(root, _remember_final)
     runs = [read_run(RunFolder(root / name), reader) for name in names]
+    over = [run for run in runs if run.state in FINAL and _remembered[str(run.folder.path)].final is run]
+    index.keep(root, {run.id for run in over}, lambda: {run.id: _final_fields(run) for run in over})
     return sorted(runs, key=lambda run: (run.created, run.id), reverse=True)
 
 
@@ -92,10 +102,8 @@ def find_run(text: str, root: Path | None = None) -> Run:
 class _Remembered:
     """What was read of a folder, and the marks of the files it came from."""
 
-    run_mark: tuple[int, int] | None = None
+    marks: tuple[index.Mark | None, index.Mark | None] = (None, None)
     run: dict[str, Any] = field(default_factory=dict)
-    state_mark: tuple[int, int] | None = None
-    state: dict[str, Any] | None = None
     headline: Headline = field(default_factory=Headline)
     final: Run | None = None
 
@@ -105,26 +113,50 @@ _remembered: dict[str, _Remembered] = {}
 
 def read_run(folder: RunFolder, reader: Here | None = None) -> Run:
     """One run, read again only where its files changed."""
-    memory = _remembered.setdefault(str(folder.path), _Remembered())
-    run_mark, state_mark = _mark(folder.path / "run.json"), _mark(folder.path / "state.json")
-    if memory.final is not None and (run_mark, state_mark) == (memory.run_mark, memory.state_mark):
+    path = str(folder.path)
+    memory = _remembered.get(path)
+    if memory is None:
+        memory = _remembered[path] = _Remembered()
+    marks = index.mark(f"{path}/run.json"), index.mark(f"{path}/state.json")
+    if memory.final is not None and marks == memory.marks:
         return memory.final
-    if run_mark is None or run_mark != memory.run_mark:
+    if not memory.run or marks[0] != memory.marks[0]:
         content = folder.read("run")
         if content is None or not isinstance(content.get("config"), dict):
             return _unreadable(folder)
-        memory.run, memory.run_mark = content, run_mark
-    if state_mark is None or state_mark != memory.state_mark:
-        memory.state, memory.state_mark = folder.read("state"), state_mark
-    outcome = None if memory.state and memory.state.get("state") in FINAL else folder.read("outcome")
-    truth = derive(memory.state, outcome, reader or here())
-    run = _assemble(folder, memory, truth)
-    memory.final = run if memory.state and memory.state.get("state") in FINAL else None
+        memory.run = content
+    state = folder.read("state")
+    over = state is not None and state.get("state") in FINAL
+    truth = derive(state, None if over else folder.read("outcome"), reader or here())
+    run = _assemble(folder, memory, state or {}, truth)
+    memory.marks, memory.final = marks, run if over else None
+    if over:
+        memory.run = {}  # thousands of configurations are not worth their memory
     return run
 
 
-def _assemble(folder: RunFolder, memory: _Remembered, truth: Truth) -> Run:
-    content, state = memory.run, memory.state or {}
+def _final_fields(run: Run) -> dict[str, Any]:
+    """What the index keeps of a run that is over."""
+    marks = _remembered[str(run.folder.path)].marks
+    kept = {one.name: getattr(run, one.name) for one in fields(run) if one.name != "folder"}
+    return {**kept, "marks": marks}
+
+
+def _remember_final(root: Path, name: str, kept: dict[str, Any]) -> None:
+    """Takes a run out of the index; `read_run` looks whether its files are still the same."""
+    path = f"{root}/{name}"
+    if path in _remembered:
+        return
+    try:
+        run_mark, state_mark = kept.pop("marks")
+        run = Run(folder=RunFolder(root / name), **kept)
+    except (TypeError, ValueError, KeyError):
+        return  # written by another version
+    _remembered[path] = _Remembered(marks=(tuple(run_mark), tuple(state_mark)), final=run)
+
+
+def _assemble(folder: RunFolder, memory: _Remembered, state: dict[str, Any], truth: Truth) -> Run:
+    content = memory.run
     config = content["config"]
     name, value = headline(folder, config, memory.headline)
     method, data = config.get("method"), config.get("data")
@@ -137,7 +169,6 @@ def _assemble(folder: RunFolder, memory: _Remembered, truth: Truth) -> Run:
         dataset=str(data.get("name", "")) if isinstance(data, dict) else "",
         seed=_whole(content.get("seed")) or 0,
         study=content.get("study"),
-        config=config,
         config_hash=str(content.get("config_hash", "")),
         created=_seconds(content.get("created")) or 0.0,
         state=truth.state,
@@ -175,7 +206,6 @@ def _unreadable(folder: RunFolder) -> Run:
         dataset="",
         seed=int(named["seed"]) if named else 0,
         study=None,
-        config={},
         config_hash="",
         created=0.0,
         state="unknown",
@@ -190,14 +220,6 @@ def _unreadable(folder: RunFolder) -> Run:
         heartbeat=None,
         imported=False,
     )
-
-
-def _mark(path: Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino
 
 
 def _seconds(value: Any) -> float | None:
