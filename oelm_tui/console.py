@@ -29,14 +29,47 @@ def note(sentence: str) -> None:
     print(f"oelm: {sentence}", file=sys.stderr)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """Aligned columns without boxes: good to read, good to grep."""
-    from rich.table import Table
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    drop: Sequence[str] = (),
+) -> None:
+    """Aligned columns without boxes: good to read, good to grep.
+
+    The last column takes the room that is left and ends in an ellipsis; in a narrow terminal `drop` columns go first.
+    """
+    from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console().print(table)
+    out, cells = console(), [list(row) for row in rows]
+    widths = {name: max([cell_len(name), *(cell_len(row[at]) for row in cells)]) for at, name in enumerate(columns)}
+    shown = _fitting(list(columns), widths, drop, out.width)
+    rest = sum(widths[name] + 2 for name in shown[:-1])
+    widths[shown[-1]] = max(min(widths[shown[-1]], out.width - rest), 0)
+
+    def line(row: Sequence[str]) -> str:
+        parts = []
+        for name in shown:
+            text, width = row[columns.index(name)], widths[name]
+            if cell_len(text) > width:
+                text = set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
+            padding = " " * (width - cell_len(text))
+            parts.append(padding + text if name in right else text + padding)
+        return "  ".join(parts).rstrip()
+
+    out.print(Text(line(columns), style="bold"), overflow="ignore", no_wrap=True, crop=False)
+    for row in cells:
+        out.print(Text(line(row)), overflow="ignore", no_wrap=True, crop=False)
+
+
+def _fitting(columns: list[str], widths: dict[str, int], drop: Sequence[str], room: int) -> list[str]:
+    """The columns without as many of `drop` as it takes to leave the last one its width, or a third of the room."""
+    last = columns[-1]
+    for name in drop:
+        needed = sum(widths[other] + 2 for other in columns if other != last) + min(widths[last], room // 3)
+        if needed <= room:
+            break
+        columns = [other for other in columns if other != name]
+    return columns

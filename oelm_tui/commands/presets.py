@@ -51,19 +51,24 @@ def show(
 
 
 def in_reading_order(found: Catalogue) -> list[Experiment]:
-    """The demo first, then BERT and GPT; a dataset's arms together, baseline and published arms before the controls."""
+    """The demo first, then BERT and GPT; arms beside their baseline, published ones before the controls."""
     experiments = list(found.experiments.values())
     reported = {e.data.name for e in experiments if e.published}
-    return sorted(
-        experiments,
-        key=lambda e: (
-            not e.id.startswith("demo-"),
-            e.family,
-            e.data.name not in reported,
-            e.data.name,
-            e.published is None and not e.is_baseline,
-        ),
-    )
+
+    def place(experiment: Experiment) -> tuple[object, ...]:
+        group = experiment.baseline or experiment.id
+        return (
+            not experiment.id.startswith("demo-"),
+            experiment.family,
+            experiment.data.name not in reported,
+            experiment.data.name,
+            found.experiment(group).published is None,
+            group,
+            not experiment.is_baseline,
+            experiment.published is None,
+        )
+
+    return sorted(experiments, key=place)
 
 
 def _experiment_row(experiment: Experiment) -> dict[str, Any]:

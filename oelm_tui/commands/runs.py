@@ -74,6 +74,7 @@ def _print(chosen: list[Run]) -> None:
             for run in chosen
         ],
         right=("STEP", "AGE"),
+        drop=("DEVICE", "METHOD", "AGE", "METRIC"),
     )
 
 
@@ -107,13 +108,19 @@ def stop(
     name: RunName,
     now: Annotated[bool, typer.Option("--now", help="Kill at once, without a checkpoint.")] = False,
 ) -> None:
-    """Stop a run: checkpoint first, unless --now."""
+    """Stop a run, after a checkpoint unless --now, and wait until it has ended. Ctrl-C only stops waiting."""
     from oelm_core.launch import local
-    from oelm_core.runs.store import find_run
+    from oelm_core.runs.store import find_run, read_run
 
     run = find_run(name)
     local.stop(run, now=now)
-    note(f"{run.id} is asked to stop{' at once' if now else ' after a checkpoint'}.")
+    try:
+        while not (ended := read_run(run.folder)).is_over:
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        note(f"{run.id} is asked to stop and will.")
+        return
+    note(f"{run.id} is {ended.state} at step {ended.step}.")
 
 
 def resume(

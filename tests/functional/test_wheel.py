@@ -22,7 +22,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("oelm_core", "oelm_tui", "presets", "pyproject.toml", "README.md", "LICENSE"):
         (source / name).symlink_to(ROOT / name)
     out = tmp_path_factory.mktemp("wheel")
-    pip_wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", out, source]
+    pip_wheel = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        out,
+        source,
+    ]
     subprocess.run(pip_wheel, check=True, capture_output=True)
     return next(out.glob("*.whl"))
 
@@ -39,7 +50,9 @@ def test_an_installed_oelm_lists_its_presets_outside_the_checkout(wheel: Path, t
     fresh = tmp_path / "venv"
     venv.create(fresh, with_pip=False)
     python = fresh / "bin" / "python"
-    site = Path(subprocess.check_output([python, "-c", "import site; print(site.getsitepackages()[0])"], text=True).strip())
+    site = Path(
+        subprocess.check_output([python, "-c", "import site; print(site.getsitepackages()[0])"], text=True).strip()
+    )
     install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel)]
     subprocess.run(install, check=True, capture_output=True)
     # the same dependencies, seen through a .pth file; our own editable install must stay out of sight

@@ -1,0 +1,123 @@
+"""`oelm compare` and `oelm export`: a study, or any runs, against their baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oelm_tui.commands.options import AsJson, PresetsDir, catalogue, single
+from oelm_tui.console import console, note, print_json
+
+if TYPE_CHECKING:
+    from oelm_core.compare import Comparison
+    from oelm_core.config import Study
+    from oelm_core.presets import Catalogue
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="[STUDY | RUN...]")]
+All = Annotated[bool, typer.Option("--all", help="Every run there is.")]
+Baseline = Annotated[str | None, typer.Option(metavar="RUN", help="Take this run or preset as the baseline.")]
+
+
+def compare(
+    ctx: typer.Context,
+    names: Names = None,
+    baseline: Baseline = None,
+    published: Annotated[bool, typer.Option("--published", help="Audit the author's published figures too.")] = False,
+    every: All = False,
+    as_json: AsJson = False,
+    folder: PresetsDir = None,
+) -> None:
+    """Compare arms with their baseline: table, significance, fairness."""
+    from oelm_core.report.terminal import terminal_report
+
+    found = catalogue(ctx, folder)
+    if published and not names and not every:
+        _print_published(found, as_json)
+        return
+    comparison = choose(found, names or [], every, baseline, published)
+    if as_json:
+        print_json(comparison.to_json())
+    else:
+        console().print(terminal_report(comparison))
+
+
+def export(
+    ctx: typer.Context,
+    names: Names = None,
+    format: Annotated[str, typer.Option(help="markdown, csv, json, latex or html.")] = "markdown",
+    out: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there, not here.")] = None,
+    every: All = False,
+    baseline: Baseline = None,
+    lang: Annotated[str, typer.Option(help="en or zh: the language of the headings.")] = "en",
+    folder: PresetsDir = None,
+) -> None:
+    """Write a comparison as Markdown, CSV, JSON, LaTeX or HTML."""
+    from oelm_core.report import render
+
+    text = render(choose(catalogue(ctx, folder), names or [], every, baseline), format, lang)
+    if out is None:
+        print(text, end="" if text.endswith("\n") else "\n")
+    else:
+        _write(out, text)
+        note(f"wrote {out}")
+
+
+def choose(
+    found: Catalogue, names: list[str], every: bool, baseline: str | None = None, published: bool = False
+) -> Comparison:
+    """The comparison that the arguments mean: one study, some runs, or all."""
+    from oelm_core.compare import compare_runs, compare_study
+    from oelm_core.errors import BadInput, NotFound
+    from oelm_core.runs.store import find_run, list_runs
+
+    if every:
+        return compare_runs(list_runs(), found, baseline=baseline)
+    if not names:
+        raise BadInput("name a study or runs to compare, for example: oelm compare demo. See: oelm presets, oelm runs.")
+    if len(names) == 1:
+        try:
+            study = found.study(names[0])
+        except NotFound as no_study:
+            try:
+                find_run(names[0])
+            except NotFound:
+                raise no_study from None
+        else:
+            return compare_study(study, list_runs(), found, baseline=baseline)
+    return compare_runs([find_run(name) for name in names], found, baseline=baseline)
+
+
+def print_study(study: Study, found: Catalogue) -> None:
+    """The table of a study's finished runs, with its audit."""
+    from oelm_core.compare import compare_study
+    from oelm_core.report.terminal import terminal_report
+    from oelm_core.runs.store import list_runs
+
+    console().print(terminal_report(compare_study(study, list_runs(), found)))
+
+
+def _print_published(found: Catalogue, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from oelm_core.compare import audit_published
+    from oelm_core.report.terminal import findings_table
+
+    findings = audit_published(found)
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        console().print(findings_table(findings))
+
+
+def _write(path: Path, text: str) -> None:
+    from oelm_core.errors import Refused
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"cannot write {path}: {error.strerror}.") from None
+
+
+apps = {"compare": single(compare), "export": single(export)}

@@ -1,0 +1,36 @@
+"""Fixtures that several rooms' tests share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side; two torches with all cores each only fight
+
+
+@pytest.fixture(scope="session")
+def demo_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An OELM_HOME in which the demo study was trained for real, for a few steps."""
+    home = tmp_path_factory.mktemp("demo") / "home"
+    home.mkdir()
+    environment = {**os.environ, "OELM_HOME": str(home)}
+    study = [
+        "study",
+        "demo",
+        "--device",
+        "cpu",
+        "--follow",
+        "--set",
+        "train.max_steps=20",
+        "--set",
+        "train.eval_every=10",
+    ]
+    ended = subprocess.run(
+        [sys.executable, "-m", "oelm_tui", *study], env=environment, capture_output=True, text=True, cwd=home
+    )
+    assert ended.returncode == 0, ended.stderr
+    return home

@@ -1,0 +1,122 @@
+"""The command line: shapes for scripts, exit codes, and one clear sentence for every mistake."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from tests.functional.oelm import Oelm
+
+
+@pytest.fixture
+def oelm(tmp_path: Path) -> Oelm:
+    return Oelm(tmp_path / "home")
+
+
+def test_presets_as_json_have_the_contracts_keys(oelm: Oelm) -> None:
+    rows = oelm.json("presets")
+    assert all(set(row) == {"id", "title", "kind", "family", "dataset", "method", "baseline"} for row in rows)
+    by_id = {row["id"]: row for row in rows}
+    assert by_id["GPT-02"]["baseline"] == "GPT-01"
+    assert by_id["demo"]["kind"] == "study"
+    assert not [name for name in by_id if name.startswith("gpt-medium")]
+
+
+def test_showing_a_preset_counts_its_parameters_without_a_download(oelm: Oelm) -> None:
+    shown = oelm.json("presets", "show", "gpt-02")
+    assert shown["parameters"]["total"] == 44_896_768
+    assert shown["parameters"]["frozen"] == 3_145_728
+    assert sum(part["total"] for part in shown["parameters"]["by_component"].values()) == 44_896_768
+    assert shown["method"]["from"] == "gaussian"
+
+
+def test_showing_a_preset_for_people_names_the_published_result(oelm: Oelm) -> None:
+    text = oelm("presets", "show", "sst2-oelm").stdout
+    assert "14,174,208" in text
+    assert "0.9128" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["presets", "show", "sst2-oelmm"], 3, "Did you mean sst2-oelm"),
+        (["run", "nothing-like-it-at-all"], 3, "no preset"),
+        (["run", "demo"], 3, "is a study, not a preset; use: oelm study demo"),
+        (["study", "sst2-oelm"], 3, "is a preset, not a study"),
+        (["run", "sst2-oelm", "--set", "train.lr=fast"], 2, "key 'train.lr' is \"fast\""),
+        (["run", "sst2-oelm", "--set", "train"], 2, "write it as key=value"),
+        (["run", "sst2-oelm", "--device", "nine"], 2, "nine"),
+        (["run", "sst2-oelm", "--device", "99"], 3, "99"),
+        (["run", "sst2-oelm", "--after", "nobody"], 3, "nobody"),
+        (["run", "sst2-oelm", "--per-run", "0"], 2, "per-run"),
+        (["run"], 2, "PRESET"),
+        (["runs", "--state", "happy"], 2, "happy"),
+        (["logs", "nobody"], 3, "no run 'nobody'"),
+        (["stop", "nobody"], 3, "no run 'nobody'"),
+        (["resume", "@last"], 3, "there are no runs"),
+        (["delete", "nobody", "--yes"], 3, "no run 'nobody'"),
+        (["compare"], 2, "name a study or runs"),
+        (["compare", "sst2"], 3, "nothing to compare in study sst2"),
+        (["compare", "nobody"], 3, "nobody"),
+        (["export", "sst2", "--format", "markdown"], 3, "nothing to compare"),
+        (["frobnicate"], 2, "no command 'frobnicate'"),
+        (["runz"], 2, "Did you mean run"),
+        (["runs", "--colour"], 2, "No such option"),
+        (["--presets", "/nowhere/at/all", "presets"], 2, "there is no such folder"),
+        (["data", "prepare", "nosuchset"], 3, "nosuchset"),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_its_exit_code(
+    oelm: Oelm, arguments: list[str], code: int, sentence: str
+) -> None:
+    assert sentence in oelm.refusal(*arguments, code=code)
+    assert not (oelm.home / "runs").exists() or not list((oelm.home / "runs").iterdir())
+
+
+def test_no_runs_is_an_empty_list_and_no_error(oelm: Oelm) -> None:
+    assert oelm.json("runs") == []
+    assert oelm("runs").returncode == 0
+
+
+def test_a_broken_preset_of_mine_is_a_warning_in_lists_and_an_error_by_name(oelm: Oelm) -> None:
+    folder = oelm.home / "presets" / "experiments"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("{id: mine, title: t, extends: sst2-oelm, baseline: sst2-baseline, colour: red}")
+    listed = oelm("presets")
+    assert listed.returncode == 0
+    assert "unknown key 'colour'" in listed.stderr
+    assert "sst2-oelm" in listed.stdout
+    assert "unknown key 'colour'" in oelm.refusal("run", "mine", code=2)
+
+
+def test_a_home_that_cannot_be_written_is_refused(oelm: Oelm) -> None:
+    oelm.home.write_text("a file, not a folder")
+    assert "cannot create a run" in oelm.refusal("run", "demo-gpt-baseline", "--device", "cpu", code=4)
+
+
+def test_a_full_disk_leaves_no_half_made_run(oelm: Oelm) -> None:
+    (oelm.home / "runs").mkdir(parents=True)
+
+    def no_room_for_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # writing a byte fails, as on a full disk
+
+    refused = oelm.refusal("run", "demo-gpt-baseline", "--device", "cpu", code=4, preexec_fn=no_room_for_files)
+    assert "cannot create a run" in refused
+    assert list((oelm.home / "runs").iterdir()) == []
+
+
+def test_without_a_terminal_oelm_prints_its_help(oelm: Oelm) -> None:
+    ended = oelm()
+    assert ended.returncode == 0
+    assert "Commands:" in ended.stdout
+
+
+def test_doctor_finds_this_machine_usable(oelm: Oelm) -> None:
+    findings = {finding["check"]: finding for finding in oelm.json("doctor")}
+    assert {"python", "torch", "device", "nvml", "home", "disk", "cache", "datasets", "slurm", "terminal"} <= set(
+        findings
+    )
+    assert findings["torch"]["grade"] == "good"
+    assert all(finding["mend"] for finding in findings.values() if finding["grade"] != "good")
