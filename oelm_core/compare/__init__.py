@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from oelm_core.compare.arms import build_arm
 from oelm_core.compare.audit import Subject, audit_ablation, audit_pair, equal_settings, is_ablation, ordered
 from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Measure, Pair, StudyInfo, Test
+from oelm_core.compare.controls import Controls
 from oelm_core.compare.evidence import Evidence, gather
 from oelm_core.compare.observed import one_seed_finding
 from oelm_core.compare.pairing import (
@@ -43,6 +45,7 @@ __all__ = [
     "compare",
     "compare_runs",
     "compare_study",
+    "with_published",
 ]
 
 
@@ -71,6 +74,12 @@ def compare_study(
     evidence, notes = study_runs(study, runs)
     info = StudyInfo(study.id, study.title, study.question, study.table, tuple(study.seeds))
     return _compare(evidence, catalogue, baseline, notes, order=study.arms, study=info)
+
+
+def with_published(comparison: Comparison, catalogue: Catalogue) -> Comparison:
+    """The comparison with the audit of what the author published about its presets."""
+    presets = [arm.preset for group in comparison.groups for arm in group.arms]
+    return dataclasses.replace(comparison, published=tuple(audit_published(catalogue, only=presets)))
 
 
 def _compare(
@@ -112,18 +121,18 @@ def _group(key: tuple[str, str, str, str], arms: list[ArmRuns], catalogue: Catal
     against = {arm.name: own_baseline(arm, arms, base, asked is not None) for arm in arms if arm is not base}
     leaders = {id(b) for b in against.values() if b} | {id(base)}
     built = {a.name: build_arm(a.name, a.runs, catalogue, metric, is_baseline=id(a) in leaders) for a in arms}
-    pairs, audit = [], []
+    pairs, audit, controls = [], [], Controls(catalogue)
     for arm in arms:
         partner = against.get(arm.name)
         if partner is None or partner is arm:
             continue
         pairs.append(_pair(arm, partner, built, metric))
-        audit += audit_pair(_subject(partner), _subject(arm), catalogue)
+        audit += audit_pair(_subject(partner), _subject(arm), controls)
     others = [arm for arm in arms if id(arm) not in leaders]
     for place, one in enumerate(others):
         for other in others[place + 1 :]:
             if is_ablation(one.config, other.config):
-                audit += audit_ablation(_subject(one), _subject(other), catalogue)
+                audit += audit_ablation(_subject(one), _subject(other), controls)
     if pairs:
         audit += one_seed_finding([(arm.name, arm.config, arm.runs) for arm in arms])
     direction: Literal["higher", "lower"] = arms[0].newest.direction

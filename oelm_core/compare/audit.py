@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oelm_core.compare.comparison import GRADES, Finding, Grade
-from oelm_core.compare.controls import find_control
+from oelm_core.compare.controls import Controls
 from oelm_core.compare.evidence import Evidence
 from oelm_core.compare.observed import observed_findings
 from oelm_core.compare.settings import LABELS, ORTHONORMAL, settings_of, shown
-
-if TYPE_CHECKING:
-    from oelm_core.presets import Catalogue
 
 
 @dataclass(frozen=True)
@@ -25,6 +22,8 @@ class Subject:
     runs: tuple[Evidence, ...] = ()
     preset: str | None = None
     """Id of the recipe it should have been, for the remedy."""
+    recipe: Mapping[str, Any] | None = None
+    """That recipe, where `config` is what was run instead."""
 
 
 # setting -> (grade, what it puts in doubt)
@@ -60,22 +59,22 @@ WORTH_SAYING = (
 """Settings a reader is glad to see named as equal."""
 
 
-def audit_pair(baseline: Subject, arm: Subject, catalogue: Catalogue | None = None) -> list[Finding]:
+def audit_pair(baseline: Subject, arm: Subject, controls: Controls | None = None) -> list[Finding]:
     """Findings of an arm against its baseline. The method itself is under test; all else should be equal."""
     ours, theirs = settings_of(arm.config), settings_of(baseline.config)
     findings = baseline_findings(baseline)
-    findings += _differences(baseline, arm, theirs, ours, tuple(DOUBTS), catalogue)
+    findings += _differences(baseline, arm, theirs, ours, tuple(DOUBTS), controls)
     if not findings or not any(f.what == "true baseline" for f in findings):
-        findings += _scale_and_rows(baseline, arm, theirs, ours, catalogue)
+        findings += _scale_and_rows(baseline, arm, theirs, ours, controls)
     findings += observed_findings((baseline.name, baseline.config, baseline.runs), (arm.name, arm.config, arm.runs))
     return ordered(findings)
 
 
-def audit_ablation(one: Subject, other: Subject, catalogue: Catalogue | None = None) -> list[Finding]:
+def audit_ablation(one: Subject, other: Subject, controls: Controls | None = None) -> list[Finding]:
     """Findings between two arms that freeze the same weights and differ in how these start: orthonormal or noise."""
     first, second = settings_of(one.config), settings_of(other.config)
-    findings = _differences(one, other, first, second, tuple(DOUBTS), catalogue)
-    return ordered(findings + _scale_and_rows(one, other, first, second, catalogue))
+    findings = _differences(one, other, first, second, tuple(DOUBTS), controls)
+    return ordered(findings + _scale_and_rows(one, other, first, second, controls))
 
 
 def is_ablation(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -117,7 +116,7 @@ def _differences(
     theirs: Mapping[str, Any],
     ours: Mapping[str, Any],
     names: Sequence[str],
-    catalogue: Catalogue | None,
+    controls: Controls | None,
 ) -> list[Finding]:
     found = []
     for name in names:
@@ -130,13 +129,13 @@ def _differences(
         if name in ("shape", "optimiser"):
             a, b = _only_different(a, b)
         why = f"{LABELS[name]} {shown(name, a)} ({baseline.name}) vs {shown(name, b)} ({arm.name}): {doubt}."
-        control = _control(name, baseline, arm, catalogue)
+        control = _control(name, baseline, arm, controls)
         found.append(Finding(grade, LABELS[name], (baseline.name, arm.name), why, control))
     return found
 
 
 def _scale_and_rows(
-    one: Subject, other: Subject, first: Mapping[str, Any], second: Mapping[str, Any], catalogue: Catalogue | None
+    one: Subject, other: Subject, first: Mapping[str, Any], second: Mapping[str, Any], controls: Controls | None
 ) -> list[Finding]:
     """Norm and row space of Q/K at the start: what confounds orthogonality itself."""
     found = []
@@ -151,7 +150,7 @@ def _scale_and_rows(
             f"norm of Q/K rows at the start {shown('qk_norm', a)} ({one.name}) "
             f"vs {shown('qk_norm', b)} ({other.name}), {said}: the gap may be scale, not orthogonality."
         )
-        control = _control("qk_norm", one, other, catalogue)
+        control = _control("qk_norm", one, other, controls)
         found.append(Finding("confounds", LABELS["qk_norm"], (one.name, other.name), why, control))
     rows = first.get("qk_from"), second.get("qk_from")
     if None not in rows and rows[0] != rows[1]:
@@ -159,14 +158,17 @@ def _scale_and_rows(
             f"Q/K of {one.name} start from {_rows(rows[0])}, those of {other.name} from {_rows(rows[1])}: "
             "the gap may be what pretraining put there."
         )
-        control = _control("qk_from", one, other, catalogue)
+        control = _control("qk_from", one, other, controls)
         found.append(Finding("confounds", LABELS["qk_from"], (one.name, other.name), why, control))
     return found
 
 
-def _control(name: str, one: Subject, other: Subject, catalogue: Catalogue | None) -> str | None:
+def _control(name: str, one: Subject, other: Subject, controls: Controls | None) -> str | None:
     presets = one.preset or one.name, other.preset or other.name
-    return find_control(name, one.config, other.config, catalogue, presets)
+    first, second = one.recipe or one.config, other.recipe or other.config
+    if settings_of(first)[name] == settings_of(second)[name]:
+        return f"oelm run {' '.join(presets)}"  # the presets themselves do not differ in it
+    return (controls or Controls()).find(name, first, second, presets)
 
 
 def _rows(kind: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -32,26 +33,33 @@ _KEYS = {
 }
 
 
-def find_control(
-    name: str,
-    baseline: Mapping[str, Any],
-    arm: Mapping[str, Any],
-    catalogue: Catalogue | None,
-    presets: tuple[str, str],
-) -> str | None:
-    """The id of a preset equal to one side but for `name`, where it has the other side's value; else a command.
+class Controls:
+    """The catalogue's presets, read as settings once, ready to be searched for controls."""
 
-    First the arm at the baseline's value, then the baseline at the arm's. `presets`: ids of the two sides.
-    """
-    from oelm_core.config import as_dict
+    def __init__(self, catalogue: Catalogue | None = None) -> None:
+        self._catalogue = catalogue
 
-    theirs, ours = settings_of(baseline), settings_of(arm)
-    for kept, taken in ((ours, theirs), (theirs, ours)):
-        wanted = {**kept, name: taken[name]}
-        for experiment in catalogue.experiments.values() if catalogue else ():
-            if _fits(settings_of(as_dict(experiment)), wanted, exact=name):
-                return experiment.id
-    return _command(name, theirs, baseline, presets)
+    @functools.cached_property
+    def _presets(self) -> list[tuple[str, dict[str, Any]]]:
+        from oelm_core.config import as_dict
+
+        experiments = self._catalogue.experiments.values() if self._catalogue else ()
+        return [(experiment.id, settings_of(as_dict(experiment))) for experiment in experiments]
+
+    def find(
+        self, name: str, baseline: Mapping[str, Any], arm: Mapping[str, Any], presets: tuple[str, str]
+    ) -> str | None:
+        """The id of a preset equal to one side but for `name`, where it has the other side's value; else a command.
+
+        First the arm at the baseline's value, then the baseline at the arm's. `presets`: ids of the two sides.
+        """
+        theirs, ours = settings_of(baseline), settings_of(arm)
+        for kept, taken in ((ours, theirs), (theirs, ours)):
+            wanted = {**kept, name: taken[name]}
+            for preset, settings in self._presets:
+                if _fits(settings, wanted, exact=name):
+                    return preset
+        return _command(name, theirs, baseline, presets)
 
 
 def _fits(candidate: Mapping[str, Any], wanted: Mapping[str, Any], exact: str) -> bool:

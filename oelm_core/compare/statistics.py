@@ -52,24 +52,21 @@ def exact_mcnemar(only_baseline: int, only_arm: int) -> float:
     return float(binomtest(only_arm, only_baseline + only_arm, 0.5).pvalue)
 
 
-def mcnemar_range(net: int, n: int) -> tuple[float, float, int | None]:
-    """(smallest p, largest p, most disagreements still significant at 0.05) for a net difference of `net` of `n`.
+def mcnemar_range(wrong_baseline: int, wrong_arm: int, n: int) -> tuple[float, float, int | None]:
+    """(smallest p, largest p, most disagreements still significant at 0.05) for two error counts on n examples.
 
-    What a published pair of accuracies allows when the predictions were not published: the two models disagree on
-    at least |net| examples, and on at most all of them.
+    What a published pair of accuracies allows when the predictions were not published: the two disagree at least on
+    the difference of their errors, and at most everywhere that either is wrong.
     """
+    import numpy as np
     from scipy.stats import binom
 
-    net = abs(net)
-    last_significant = None
-    low, high = 1.0, 0.0
-    for disagreements in range(max(net, 1), n + 1, 2):
-        losses = (disagreements - net) // 2
-        p = min(1.0, 2 * float(binom.cdf(losses, disagreements, 0.5)))
-        low, high = min(low, p), max(high, p)
-        if p < 0.05:
-            last_significant = disagreements
-    return low, high, last_significant
+    net = abs(wrong_baseline - wrong_arm)
+    most = min(wrong_baseline + wrong_arm, 2 * n - wrong_baseline - wrong_arm)
+    disagreements = np.arange(max(net, 1), max(most, net, 1) + 1, 2)
+    p = np.minimum(1.0, 2 * binom.cdf((disagreements - net) // 2, disagreements, 0.5))
+    significant = disagreements[p < 0.05]
+    return float(p.min()), float(p.max()), int(significant[-1]) if len(significant) else None
 
 
 def disagreement(labels: Sequence[int], baseline: Sequence[int], arm: Sequence[int]) -> Disagreement:
