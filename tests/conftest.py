@@ -18,19 +18,13 @@ def demo_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("demo") / "home"
     home.mkdir()
     environment = {**os.environ, "OELM_HOME": str(home)}
-    study = [
-        "study",
-        "demo",
-        "--device",
-        "cpu",
-        "--follow",
-        "--set",
-        "train.max_steps=20",
-        "--set",
-        "train.eval_every=10",
-    ]
+    short = ["--set", "train.max_steps=20", "--set", "train.eval_every=10"]
     ended = subprocess.run(
-        [sys.executable, "-m", "oelm_tui", *study], env=environment, capture_output=True, text=True, cwd=home
+        [sys.executable, "-m", "oelm_tui", "study", "demo", "--device", "cpu", "--follow", *short],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=home,
     )
     assert ended.returncode == 0, ended.stderr
     return home

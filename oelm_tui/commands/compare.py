@@ -46,7 +46,7 @@ def compare(
 def export(
     ctx: typer.Context,
     names: Names = None,
-    format: Annotated[str, typer.Option(help="markdown, csv, json, latex or html.")] = "markdown",
+    form: Annotated[str, typer.Option("--format", help="markdown, csv, json, latex or html.")] = "markdown",
     out: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there, not here.")] = None,
     every: All = False,
     baseline: Baseline = None,
@@ -56,7 +56,7 @@ def export(
     """Write a comparison as Markdown, CSV, JSON, LaTeX or HTML."""
     from oelm_core.report import render
 
-    text = render(choose(catalogue(ctx, folder), names or [], every, baseline), format, lang)
+    text = render(choose(catalogue(ctx, folder), names or [], every, baseline), form, lang)
     if out is None:
         print(text, end="" if text.endswith("\n") else "\n")
     else:

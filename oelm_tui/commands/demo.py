@@ -21,7 +21,7 @@ def demo(
     again: Annotated[bool, typer.Option("--again", help="Train anew even where a finished run is here.")] = False,
 ) -> None:
     """Train the demo study on the CPU (seed 42) and print its comparison."""
-    from oelm_core.launch import local
+    from oelm_core.launch.study import start_study
     from oelm_tui.commands.compare import print_study
     from oelm_tui.commands.run import follow_to_end
 
@@ -32,7 +32,7 @@ def demo(
     if len(missing) < len(arms):
         done = len(arms) - len(missing)
         note(f"{done} of {len(arms)} demo runs are finished already; `oelm demo --again` trains anew.")
-    folders = [local.start(arm, seed=SEED, device="cpu", study=study.id, command=sys.argv) for arm in missing]
+    folders = start_study(study.id, missing, [SEED], device="cpu", command=sys.argv)
     if folders:
         follow_to_end(folders)
     print_study(study, found)

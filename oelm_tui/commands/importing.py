@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from oelm_tui.commands.options import catalogue, single
-from oelm_tui.console import note
 
 
 def import_folders(ctx: typer.Context, folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...")]) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oelm_tui.commands.options import AsJson, single
-from oelm_tui.console import print_json
+from oelm_tui.console import print_json, print_table
+from oelm_tui.format import size
 
 if TYPE_CHECKING:
-    pass
+    from oelm_core.devices import Gpu, Snapshot
 
 
 def gpus(
@@ -35,6 +36,45 @@ def gpus(
             time.sleep(2)
         except KeyboardInterrupt:
             return
+
+
+def _print(now: Snapshot) -> None:
+    cpu, memory = now.cpu, now.memory
+    load = " ".join(f"{part:.1f}" for part in cpu.load)
+    used = _of(memory.used, memory.total)
+    print(f"{now.host}   CPU {cpu.utilisation:.0f}% of {cpu.cores} cores, load {load}   memory {used}")
+    if now.disk:
+        print(f"runs disk {size(now.disk.free)} free at {now.disk.path}")
+    print()
+    if not now.gpus:
+        print(now.driver_error or "No NVIDIA driver here: runs use the CPU.")
+        return
+    print_table(
+        ["GPU", "NAME", "USE", "MEMORY", "TEMP", "POWER", "LEASE", "PROCESSES"],
+        [_row(gpu) for gpu in now.gpus],
+        right=("USE", "MEMORY", "TEMP", "POWER"),
+        drop=("POWER", "NAME", "TEMP", "LEASE"),
+    )
+
+
+def _row(gpu: Gpu) -> list[str]:
+    if gpu.error:
+        return [gpu.label, gpu.name or "-", "-", "-", "-", "-", gpu.lease or "-", gpu.error]
+    people = [f"{p.run or p.user or '?'} (pid {p.pid}, {size(p.memory)})" for p in gpu.processes]
+    return [
+        gpu.label,
+        gpu.name or "-",
+        "-" if gpu.utilisation is None else f"{gpu.utilisation}%",
+        _of(gpu.memory_used, gpu.memory_total),
+        "-" if gpu.temperature is None else f"{gpu.temperature}C{' throttled' if gpu.throttled else ''}",
+        "-" if gpu.power is None else f"{gpu.power:.0f}W",
+        gpu.lease or ("free" if not people else "-"),
+        ", ".join(people),
+    ]
+
+
+def _of(used: float | None, total: float | None) -> str:
+    return f"{size(used)} / {size(total)}"
 
 
 apps = {"gpus": single(gpus)}

@@ -10,7 +10,6 @@ import typer
 from oelm_tui.commands.options import PresetsDir, catalogue, single
 
 if TYPE_CHECKING:
-    from oelm_core.config import Experiment
     from oelm_core.runs.folder import RunFolder
 
 Device = Annotated[str, typer.Option(help="auto, cpu, or the cards a run may take: 0 or 2,3.")]
@@ -37,11 +36,28 @@ def run(
 ) -> None:
     """Start each preset with each seed in the background, and print one run id a line."""
     from oelm_core.config import override
+    from oelm_core.launch import local
 
+    _check_launcher(launcher)
     found = catalogue(ctx, folder)
     experiments = [override(found.experiment(name), settings or []) for name in presets]
-    arms = [(experiment, s) for experiment in experiments for s in (seed or [experiment.seed])]
-    _start(arms, None, 0.0, device, per_run, after, after_any, follow, launcher)
+    waits_for = _after(after)
+    folders = []
+    for experiment in experiments:
+        for number in seed or [experiment.seed]:
+            started = local.start(
+                experiment,
+                seed=number,
+                device=device,
+                per_run=per_run,
+                after=waits_for,
+                after_any=after_any,
+                command=sys.argv,
+            )
+            print(started.id, flush=True)
+            folders.append(started)
+    if follow:
+        follow_to_end(folders)
 
 
 def study(
@@ -59,50 +75,38 @@ def study(
 ) -> None:
     """Start every arm of a study for every seed, arms interleaved: A B A B."""
     from oelm_core.config import override
+    from oelm_core.launch.study import start_study
 
+    _check_launcher(launcher)
     found = catalogue(ctx, folder)
     chosen = found.study(name)
-    experiments = [override(found.experiment(arm), settings or []) for arm in chosen.arms]
-    numbers = [42 + i for i in range(seeds)] if seeds else chosen.seeds
-    arms = [(experiment, number) for number in numbers for experiment in experiments]
-    _start(arms, chosen.id, chosen.pause, device, per_run, after, after_any, follow, launcher)
+    folders = start_study(
+        chosen.id,
+        [override(found.experiment(arm), settings or []) for arm in chosen.arms],
+        [42 + i for i in range(seeds)] if seeds else chosen.seeds,
+        device=device,
+        per_run=per_run,
+        pause=chosen.pause,
+        after=_after(after),
+        after_any=after_any,
+        command=sys.argv,
+        started=lambda started: print(started.id, flush=True),
+    )
+    if follow:
+        follow_to_end(folders)
 
 
-def _start(
-    arms: list[tuple[Experiment, int]],
-    study_id: str | None,
-    pause: float,
-    device: str,
-    per_run: int,
-    after: str | None,
-    after_any: bool,
-    follow: bool,
-    launcher: str,
-) -> None:
+def _check_launcher(launcher: str) -> None:
     from oelm_core.errors import BadInput
-    from oelm_core.launch import local
-    from oelm_core.runs.store import find_run
 
     if launcher != "local":
         raise BadInput(f"--launcher {launcher}: only local is here yet.")
-    waits_for = find_run(after).id if after else None
-    folders: list[RunFolder] = []
-    for experiment, seed in arms:
-        started = local.start(
-            experiment,
-            seed=seed,
-            device=device,
-            per_run=per_run,
-            study=study_id,
-            pause=pause,
-            after=waits_for,
-            after_any=after_any,
-            command=sys.argv,
-        )
-        folders.append(started)
-        print(started.id, flush=True)
-    if follow:
-        follow_to_end(folders)
+
+
+def _after(name: str | None) -> str | None:
+    from oelm_core.runs.store import find_run
+
+    return find_run(name).id if name else None
 
 
 def follow_to_end(folders: list[RunFolder]) -> None:

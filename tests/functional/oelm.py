@@ -19,15 +19,8 @@ class Oelm:
 
     def __call__(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "oelm_tui", *arguments]
-        return subprocess.run(
-            command,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            stdin=subprocess.DEVNULL,
-            **options,
-        )
+        options = {"stdin": subprocess.DEVNULL, "timeout": 120, **options}
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, **options)
 
     def json(self, *arguments: str) -> Any:
         ended = self(*arguments, "--json")
