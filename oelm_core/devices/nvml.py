@@ -11,6 +11,7 @@ import pynvml
 
 _UNANSWERED = 1 << 62
 """NVML says "not available" for a size with the largest numbers there are."""
+_open = False
 _IDLE_REASONS = 0x1 | 0x2  # the card is idle, or runs at clocks an administrator set: neither is throttling
 
 
@@ -51,18 +52,19 @@ class NoDriver(Exception):
 
 def read_cards() -> list[Card]:
     """Every card and MIG instance. Raises NoDriver."""
+    global _open
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise _no_driver(error) from None
-    try:
+        if not _open:  # kept open: without persistence mode every nvmlInit wakes the cards for seconds
+            pynvml.nvmlInit()
+            _open = True
         count = pynvml.nvmlDeviceGetCount()
-        return [card for index in range(count) for card in _read(index)]
     except pynvml.NVMLError as error:
-        raise NoDriver(f"The NVIDIA driver does not answer: {_words(error)}.", broken=True) from None
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+        if _open:
+            _open = False  # the driver may have been reloaded: start afresh next time
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
+        raise _no_driver(error) from None
+    return [card for index in range(count) for card in _read(index)]
 
 
 def _no_driver(error: Any) -> NoDriver:
@@ -116,6 +118,8 @@ class _Questions:
             return None
         try:
             return question(*arguments)
+        except pynvml.NVMLLibraryMismatchError:
+            return None  # an older driver that does not know this question
         except pynvml.NVMLError as error:
             code = error.value
             if code in (pynvml.NVML_ERROR_GPU_IS_LOST, getattr(pynvml, "NVML_ERROR_RESET_REQUIRED", 16)):
@@ -135,7 +139,7 @@ def _describe(handle: Any, index: int, mig: int | None) -> Card:
     temperature = ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU) if mig is None else None
     power = ask(pynvml.nvmlDeviceGetPowerUsage, handle) if mig is None else None
     reasons = ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) if mig is None else None
-    running = ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+    running = ask(_running, handle) or []
     if questions.lost:
         return Card(index, uuid=uuid, name=name, mig=mig, error=questions.error)
     return Card(
@@ -152,6 +156,14 @@ def _describe(handle: Any, index: int, mig: int | None) -> Card:
         error=questions.error,
         mig=mig,
     )
+
+
+def _running(handle: Any) -> Any:
+    """Compute processes, by the newest question the driver understands."""
+    try:
+        return pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except pynvml.NVMLLibraryMismatchError:
+        return pynvml.nvmlDeviceGetComputeRunningProcesses_v2(handle)
 
 
 def _size(value: Any) -> int | None:

@@ -249,7 +249,9 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 
 def _refuse_leftovers(folder: RunFolder) -> None:
-    left = process.with_argument(f"--run-folder={folder.path}")
+    deadline = time.monotonic() + 3.0  # a runner that has just written its last word needs a moment to go
+    while (left := process.with_argument(f"--run-folder={folder.path}")) and time.monotonic() < deadline:
+        time.sleep(0.05)
     if left:
         raise Refused(f"a process of {folder.id} still lives (pid {left[0]}); wait, or stop it with --now.")
 

@@ -116,7 +116,7 @@ class Runner:
         return self._watch()
 
     def conclude(self, end: Truth) -> None:
-        """Writes the final state (every descendant is gone by now) and gives the devices back."""
+        """Gives the devices back (every descendant is gone by now) and writes the final state, the very last thing."""
         now = time.time()
         self._take_progress()
         code = self.worker_status
@@ -131,11 +131,13 @@ class Runner:
             self.attempt["machine"]["after"] = machine.look(self.taken.kind if self.taken else "cpu")
         self.state.update(state=end.state, reason=end.reason, message=end.message, workers=[], heartbeat=now, ended=now)
         self._insist(lambda: attempt.update(self.folder, self.number, self.attempt))
+        self.release()
         self._insist(lambda: self.folder.write("state", self.state))
 
     def release(self) -> None:
         for held in self.taken.leases if self.taken else []:
             held.release()
+        self.taken = None
         if self.ticket is not None:
             line.leave(self.ticket)
         line.announce()

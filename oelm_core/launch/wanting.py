@@ -134,7 +134,7 @@ def somebody_on(card: dict[str, Any]) -> str | None:
     used = card.get("memory_used")
     if isinstance(used, int | float) and used > BUSY_BYTES and card.get("mig") is None:
         return f"GPU {label(card)} used by somebody unseen, {used / 1e9:.1f} GB"
-    if card.get("error"):
+    if used is None and card.get("error"):
         return f"GPU {label(card)} does not answer: {card['error']}"
     return None
 

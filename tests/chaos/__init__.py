@@ -1,0 +1,1 @@
+"""Killing things at random, and the little lab they are killed in."""

@@ -1,0 +1,309 @@
+"""Real runners with a stand-in worker: starting, stopping, resuming, deleting, and every way to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oelm_core.errors import NotFound, Refused
+from oelm_core.launch import attempt, local
+from oelm_core.runs import process
+from oelm_core.runs.metrics import read_metrics
+from oelm_core.runs.state import true_state
+from oelm_core.runs.store import list_runs, read_run
+from tests.chaos.lab import Lab, open_lab
+
+SLOW = 100_000
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with open_lab(tmp_path) as opened:
+        yield opened
+
+
+def test_a_run_finishes_and_writes_down_everything_about_it(lab: Lab) -> None:
+    run = lab.start(steps=12)
+    assert lab.end(run) == ("finished", "completed", None)
+    described, state, made = run.read("run"), run.read("state"), attempt.read(run, 1)
+    assert described
+    assert state
+    assert made
+    assert described["id"] == run.id
+    assert described["config"]["seed"] == described["seed"] == 1
+    assert (state["step"], state["total"], state["workers"]) == (12, 12, [])
+    assert (made["exit_code"], made["signal"], made["reason"], made["threads"]) == (0, None, "completed", 1)
+    assert made["machine"]["before"]["t"] < made["machine"]["after"]["t"]
+    assert lab.held() == []
+    assert read_run(run).metric_value == json.loads((run.path / "result.json").read_text())["metric"]["value"]
+
+
+def test_the_run_outlives_the_process_that_started_it_killed_with_its_whole_session(lab: Lab) -> None:
+    script = (
+        "import os, time; from tests.chaos.lab import Lab; from pathlib import Path\n"
+        f"print(Lab(Path({str(lab.folder)!r})).start(steps={SLOW}).path, flush=True); time.sleep(600)"
+    )
+    root = Path(__file__).resolve().parents[2]
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=root
+    )
+    assert launcher.stdout
+    path = launcher.stdout.readline().strip()
+    os.killpg(launcher.pid, signal.SIGKILL)
+    launcher.wait()
+    run = list_runs()[0]
+    assert str(run.folder.path) == path
+    lab.worker(run.folder)
+    before = lab.step(run.folder)
+    lab.until(lambda: lab.step(run.folder) > before, what="another step after the launcher's death")
+    assert true_state(run.folder).state in ("starting", "running")
+
+
+def test_stopping_saves_and_says_that_the_user_asked(lab: Lab) -> None:
+    run = lab.start(steps=SLOW)
+    lab.worker(run)
+    local.stop(run)
+    assert lab.end(run)[:2] == ("stopped", "user")
+    saved = attempt.newest_checkpoint_step(run)
+    assert saved == (run.read("outcome") or {})["step"] > 0
+    assert lab.all_gone()
+
+
+def test_a_signal_without_a_stop_request_is_not_called_the_users_wish(lab: Lab) -> None:
+    run = lab.start(steps=SLOW)
+    lab.worker(run)
+    os.kill(lab.runner(run), signal.SIGTERM)
+    assert lab.end(run)[:2] == ("stopped", "signal")
+
+
+def test_stop_now_kills_a_worker_that_does_not_listen(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAND_IN_STUBBORN", "1")
+    run = lab.start(steps=SLOW)
+    lab.worker(run)
+    local.stop(run, now=True)
+    assert lab.end(run)[:2] == ("stopped", "user")
+    assert (attempt.read(run, 1) or {})["signal"] == "SIGKILL"
+    assert lab.all_gone()
+
+
+def test_after_the_grace_a_worker_that_does_not_listen_is_killed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAND_IN_STUBBORN", "1")
+    monkeypatch.setenv("OELM_GRACE", "0.5")
+    run = lab.start(steps=SLOW)
+    lab.worker(run)
+    local.stop(run)
+    assert lab.end(run)[:2] == ("stopped", "user")
+
+
+def test_a_frozen_worker_and_a_frozen_runner_can_be_stopped(lab: Lab) -> None:
+    run = lab.start(steps=SLOW)
+    os.kill(lab.worker(run), signal.SIGSTOP)
+    os.kill(lab.runner(run), signal.SIGSTOP)
+    local.stop(run)
+    assert lab.end(run)[:2] == ("stopped", "user")
+
+
+def test_a_resumed_run_ends_at_the_very_same_result_in_the_same_folder(lab: Lab) -> None:
+    whole, broken = lab.start(steps=40), lab.start(steps=40)
+    lab.until(lambda: lab.step(broken) >= 10, what="step 10")
+    local.stop(broken)
+    assert lab.end(broken).state == "stopped"
+    local.resume(broken)
+    assert lab.end(broken).state == lab.end(whole).state == "finished"
+    assert broken.read("result") == whole.read("result")
+    assert [record["step"] for record in read_metrics(broken.metrics, "train")] == list(range(1, 41))
+    assert attempt.numbers(broken) == [1, 2]
+    assert (attempt.read(broken, 2) or {})["from_step"] >= 10
+    assert broken.log.read_text().count("starts at step") == 2
+
+
+def test_resuming_is_refused_while_alive_and_when_finished(lab: Lab) -> None:
+    run = lab.start(steps=SLOW)
+    lab.worker(run)
+    with pytest.raises(Refused, match="stop it before"):
+        local.resume(run)
+    local.stop(run)
+    lab.end(run)
+    done = lab.start(steps=3)
+    lab.end(done)
+    with pytest.raises(Refused, match="has finished"):
+        local.resume(done)
+
+
+def test_of_two_resumes_at_once_only_one_claims_the_attempt(lab: Lab) -> None:
+    run = lab.start(steps=SLOW)
+    lab.worker(run)
+    local.stop(run, now=True)
+    lab.end(run)
+    command = [sys.executable, "-m", "oelm_core.launch.runner", f"--run-folder={run.path}"]
+    rivals = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(3)]
+    lab.until(lambda: sum(rival.poll() is not None for rival in rivals) == 2, what="the end of two of three")
+    assert sorted(rival.poll() for rival in rivals if rival.poll() is not None) == [4, 4]
+    assert attempt.numbers(run) == [1, 2]
+    local.stop(run, now=True)
+    assert lab.end(run).state == "stopped"
+    for rival in rivals:
+        rival.wait()
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "reason", "words"),
+    [
+        ("kill", "failed", "signal", "SIGKILL"),
+        ("exit:3", "failed", "error", "exit code 3"),
+        ("raise", "failed", "error", "asked to fail"),
+        ("silent", "failed", "error", "without saying"),
+        ("outcome:oom", "failed", "oom", "as asked"),
+    ],
+)
+def test_every_way_to_end_is_told_apart(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, how: str, state: str, reason: str, words: str
+) -> None:
+    monkeypatch.setenv("STAND_IN_FAIL", how)
+    run = lab.start(steps=SLOW)
+    truth = lab.end(run)
+    assert truth[:2] == (state, reason)
+    assert words in (truth.message or "")
+    assert lab.held() == []
+
+
+def test_a_killed_runner_takes_its_worker_along_after_a_checkpoint_and_the_run_resumes(lab: Lab) -> None:
+    run = lab.start(steps=60)
+    worker = lab.worker(run)
+    os.kill(lab.runner(run), signal.SIGKILL)
+    lab.until(lambda: process.birth(worker) is None, what="the worker's end")
+    assert lab.end(run).state in ("stopped", "finished")  # the worker's own last word
+    assert lab.held() == []
+    if true_state(run).state != "finished":
+        local.resume(run)
+    assert lab.end(run).state == "finished"
+
+
+def test_runner_and_worker_killed_at_once_leave_a_lost_run_that_resumes(lab: Lab) -> None:
+    run = lab.start(steps=60)
+    worker, runner = lab.worker(run), lab.runner(run)
+    for pid in (runner, worker):
+        os.kill(pid, signal.SIGKILL)
+    assert lab.end(run).state == "lost"
+    assert lab.held() == []
+    local.resume(run)
+    assert lab.end(run).state == "finished"
+
+
+def test_hang_up_ends_nobody(lab: Lab) -> None:
+    run = lab.start(steps=60)
+    for pid in (lab.worker(run), lab.runner(run)):
+        os.kill(pid, signal.SIGHUP)
+    assert lab.end(run).state == "finished"
+
+
+def test_stopping_a_run_that_waits_just_ends_it(lab: Lab) -> None:
+    cores = len(os.sched_getaffinity(0))
+    first = [lab.start(steps=SLOW) for _ in range(cores)]
+    waiting = lab.start(steps=3)
+    lab.until(lambda: "used by run" in (true_state(waiting).message or ""), what="the reason for waiting")
+    local.stop(waiting)
+    assert lab.end(waiting)[:2] == ("stopped", "user")
+    assert all(true_state(run).state in ("waiting", "starting", "running") for run in first)
+
+
+def test_deleting_spares_live_runs_and_everything_outside_the_runs_folder(lab: Lab) -> None:
+    run = lab.start(steps=SLOW)
+    lab.worker(run)
+    with pytest.raises(Refused, match="only a run that is over"):
+        local.delete(run)
+    local.stop(run, now=True)
+    lab.end(run)
+    outside = lab.folder / "precious"
+    outside.mkdir()
+    link = lab.root / "link-s1-20260101-000000-0000"
+    link.symlink_to(outside)
+    for path in (outside, link, lab.root):
+        with pytest.raises(Refused, match="left alone"):
+            local.delete(type(run)(path))
+    local.delete(run)
+    assert not run.path.exists()
+    assert outside.is_dir()
+
+
+def test_a_run_after_another_waits_for_it_and_stops_when_that_one_fails(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = lab.start(steps=10)
+    after_good = lab.start(steps=3, after=good.id)
+    monkeypatch.setenv("STAND_IN_FAIL", "exit:1")
+    bad = lab.start(steps=SLOW)
+    monkeypatch.delenv("STAND_IN_FAIL")
+    after_bad, regardless = lab.start(steps=3, after=bad.id), lab.start(steps=3, after=bad.id, after_any=True)
+    assert lab.end(after_good).state == "finished"
+    assert (attempt.read(after_good, 1) or {})["machine"]["before"]["t"] >= (good.read("state") or {})["ended"]
+    truth = lab.end(after_bad)
+    assert truth[:2] == ("stopped", "dependency")
+    assert bad.id in (truth.message or "")
+    assert lab.end(regardless).state == "finished"
+
+
+def test_waiting_for_a_run_that_is_not_there_is_refused_and_leaves_no_folder(lab: Lab) -> None:
+    with pytest.raises(NotFound):
+        lab.start(steps=3, after="nobody")
+    assert not lab.root.exists() or not list(lab.root.iterdir())
+
+
+def test_runs_queued_on_two_cores_all_finish_in_the_order_they_came(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAND_IN_STEP", "0.001")
+    cores = len(os.sched_getaffinity(0))
+    runs = [lab.start(steps=2) for _ in range(cores * 5)]
+    for run in runs:
+        assert lab.end(run).state == "finished"
+    began = [(attempt.read(run, 1) or {})["machine"]["before"]["t"] for run in runs]
+    for earlier, later in zip(began, began[cores:], strict=False):
+        assert earlier < later
+
+
+def test_the_runner_imports_neither_torch_nor_pydantic_and_stays_small(lab: Lab) -> None:
+    cores = len(os.sched_getaffinity(0))
+    for _ in range(cores):
+        lab.start(steps=SLOW)
+    waiting = lab.start(steps=SLOW)
+    lab.until(lambda: "used by run" in (true_state(waiting).message or ""), what="the reason for waiting")
+    status = process.read_text(f"/proc/{lab.runner(waiting)}/status")
+    resident = int(status.partition("VmRSS:")[2].split()[0])
+    assert resident < 20_000
+    maps = process.read_text(f"/proc/{lab.runner(waiting)}/maps")
+    assert "torch" not in maps
+    assert "pydantic" not in maps
+
+
+def test_starting_imports_no_torch(lab: Lab) -> None:
+    script = (
+        "import sys; from oelm_core.launch import local, study; import oelm_core.devices, oelm_core.runs.store\n"
+        "heavy = {'torch', 'transformers', 'datasets', 'pandas', 'numpy', 'scipy'} & set(sys.modules)\n"
+        "print(sorted(heavy))"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "[]"
+
+
+def test_a_full_or_forbidden_disk_is_one_sentence_and_leaves_nothing(lab: Lab) -> None:
+    lab.root.parent.mkdir(parents=True)
+    lab.root.write_text("a file where the runs folder should be")
+    with pytest.raises(Refused, match="cannot create a run"):
+        lab.start(steps=3)
+    assert lab.all_gone()
+
+
+def test_the_heartbeat_is_younger_than_two_seconds_while_it_runs(lab: Lab) -> None:
+    run = lab.start(steps=SLOW)
+    lab.worker(run)
+    first = (run.read("state") or {})["heartbeat"]
+    later = lab.until(lambda: (run.read("state") or {})["heartbeat"] > first, 30, "the next heartbeat")
+    assert later
+    assert abs(time.time() - (run.read("state") or {})["heartbeat"]) < 30
