@@ -1,0 +1,310 @@
+"""Labelled sentences and sentence pairs as flat token arrays, from a named set or the user's files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oelm_core.data import files, sets
+from oelm_core.data.tokenizers import tokenizer_hash
+from oelm_core.errors import BadInput, NotFound
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from oelm_core.config import Data, Experiment
+
+Say = Callable[[str], None]
+# Names a column goes by in other people's files of the same set, tried in this order.
+_PAIR_COLUMNS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"))
+_SINGLE_COLUMNS = (("sentence",), ("text",), ("review",))
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Tokenised examples end to end: example i is tokens[starts[i]:starts[i + 1]]."""
+
+    tokens: np.ndarray  # int32 [total tokens]
+    segments: np.ndarray  # uint8 [total tokens]; 0 for the first sentence, 1 for the second
+    starts: np.ndarray  # int64 [examples + 1]
+    labels: np.ndarray  # int64 [examples]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.starts)
+
+
+@dataclass(frozen=True)
+class ClassificationData:
+    """A training split and the validation splits; the first validation split decides what is best."""
+
+    name: str
+    train: Examples
+    validation: Mapping[str, Examples]
+    classes: int
+    truncated: int
+    fingerprint: str
+
+
+def load(
+    experiment: Experiment,
+    tokenizer: PreTrainedTokenizerFast,
+    cache: Path | None = None,
+    say: Say = lambda _: None,
+) -> ClassificationData:
+    """Reads, checks and tokenises the experiment's data; tokenised arrays are kept in `cache`."""
+    data = experiment.data
+    classes = data.classes
+    if classes is None:
+        raise BadInput(f"{experiment.id}: data.classes is missing; say how many classes {data.name} has.")
+    sources = find_sources(data)
+    loaded: dict[str, Examples] = {}
+    truncated = 0
+    fingerprint = hashlib.sha256()
+    for split, source in sources.items():
+        kept = _cache_file(cache, source, tokenizer, data, split)
+        examples = _read_cached(kept)
+        if examples is None:
+            say(f"tokenising {data.name} {split} from {source.where}")
+            examples = tokenise(source.rows(), data, classes, tokenizer, source, split)
+            _write_cached(kept, examples)
+        truncated += int((examples.lengths >= data.max_length).sum())
+        loaded[split] = examples
+        for part in (examples.tokens, examples.segments, examples.starts, examples.labels):
+            fingerprint.update(np.ascontiguousarray(part).tobytes())
+    train = loaded.pop("train")
+    if not loaded:
+        train, held_out = hold_out(train, data)
+        loaded = {"validation": held_out}
+    if data.limit:
+        train = select(train, np.arange(min(data.limit, len(train))))
+    return ClassificationData(data.name, train, loaded, classes, truncated, fingerprint.hexdigest()[:16])
+
+
+@dataclass(frozen=True)
+class Source:
+    """One split before tokenisation: where it is, its identity, and its rows."""
+
+    where: str
+    identity: str
+    rows: Callable[[], Iterable[Mapping[str, Any]]]
+
+
+def find_sources(data: Data) -> dict[str, Source]:
+    """Split -> source, training first: data.path, the folder kept by `oelm data prepare`, else the hub's cache."""
+    named = sets.find_set(data.name)
+    if data.path:
+        return _file_sources(Path(data.path), data)
+    if named and named.kind == "demo":
+        from oelm_core.data import synthetic
+
+        return _file_sources(synthetic.ensure(named.name, sets.cache_dir()), data)
+    if named is None or named.kind != "classification":
+        raise BadInput(
+            f"data.name {data.name}: not a classification set known by name"
+            f" ({', '.join(s.name for s in sets.SETS.values() if s.kind == 'classification')});"
+            " give its files with --set data.path=FOLDER."
+        )
+    kept = sets.kept_folder(named.name)
+    if (kept / "manifest.json").is_file():
+        return _file_sources(kept, data)
+    return {split: _hub_source(named, place) for split, place in named.splits.items()}
+
+
+def _file_sources(path: Path, data: Data) -> dict[str, Source]:
+    splits = files.find_splits(path, files.TABLES)
+    if "train" not in splits:
+        raise BadInput(f"data.path {path}: there is no training file (train.tsv, train.jsonl, ...).")
+    wanted = ["train"]
+    if data.validation == "split":
+        wanted += [split for split in ("validation", "mismatched") if split in splits]
+        if len(wanted) == 1:
+            raise BadInput(
+                f"data.path {path}: there is no validation file beside {splits['train'][0].name};"
+                " add one (validation.tsv) or hold a part out with --set data.validation=random."
+            )
+    return {split: _table_source(splits[split]) for split in wanted}
+
+
+def _table_source(tables: list[Path]) -> Source:
+    def rows() -> Iterable[Mapping[str, Any]]:
+        for table in tables:
+            yield from files.read_rows(table)
+
+    return Source(", ".join(map(str, tables)), files.fingerprint_files(tables), rows)
+
+
+def _hub_source(named: sets.NamedSet, place: sets.Split) -> Source:
+    table = load_from_hub(named.name, place)
+    return Source(f"{place.repo} ({place.name})", str(table._fingerprint), lambda: table)
+
+
+def load_from_hub(name: str, place: sets.Split) -> Any:
+    """A split through the `datasets` library: its cache, or the network where there is one."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        return datasets.load_dataset(place.repo, place.config, split=place.name)
+    except Exception as error:  # the library raises a dozen kinds for "cannot reach it"
+        looked = [str(sets.kept_folder(name)), *map(str, sets.hub_cache_folders(place.repo))]
+        raise NotFound(
+            f"dataset {name} ({place.repo}, {place.name}) is not here and cannot be fetched"
+            f" ({type(error).__name__}); looked in {', '.join(looked)} and the Hugging Face cache."
+            f" To get it: {sets.how_to_get(name)}."
+        ) from None
+
+
+def text_columns(data: Data, found: Iterable[str], where: str) -> tuple[str, ...]:
+    """The text columns to read: data.text, else what the set calls them, else a usual pair or single name."""
+    columns = list(found)
+    named = sets.find_set(data.name)
+    if data.text:
+        choices: list[tuple[str, ...]] = [tuple(data.text)]
+    else:
+        pair = named is not None and len(named.text) == 2
+        choices = [named.text] if named else []
+        choices += _PAIR_COLUMNS if pair else (_SINGLE_COLUMNS if named else (*_PAIR_COLUMNS, *_SINGLE_COLUMNS))
+    for choice in choices:
+        if all(column in columns for column in choice):
+            return choice
+    raise BadInput(
+        f"{where}: no column{'s' if len(choices[0]) > 1 else ''} {' and '.join(choices[0])}; the columns are"
+        f" {', '.join(map(str, columns))}. Name the text with --set data.text=[COLUMN]."
+    )
+
+
+def tokenise(
+    rows: Iterable[Mapping[str, Any]],
+    data: Data,
+    classes: int,
+    tokenizer: PreTrainedTokenizerFast,
+    source: Source,
+    split: str,
+) -> Examples:
+    """Rows -> flat arrays. Labels are checked, texts cut at data.max_length tokens, longest sentence first."""
+    names = data.labels or list(getattr(sets.find_set(data.name), "labels", ()) or ())
+    columns: tuple[str, ...] = ()
+    texts: list[Any] = []
+    labels: list[int] = []
+    for number, row in enumerate(rows, 1):
+        if not columns:
+            columns = text_columns(data, row, source.where)
+            if data.label not in row:
+                raise BadInput(
+                    f"{source.where}: no column '{data.label}' for the labels; the columns are"
+                    f" {', '.join(map(str, row))}. Name it with --set data.label=COLUMN."
+                )
+        labels.append(_label(row[data.label], names, classes, source.where, number, split))
+        parts = [row[column] for column in columns]
+        if any(part is None for part in parts):
+            raise BadInput(f"{source.where}: row {number} has no text in column {columns[parts.index(None)]}.")
+        texts.append(str(parts[0]) if len(parts) == 1 else (str(parts[0]), str(parts[1])))
+    if not texts:
+        raise BadInput(f"{source.where}: the {split} split is empty.")
+    return _encode(texts, labels, data.max_length, tokenizer)
+
+
+def _label(value: Any, names: list[str], classes: int, where: str, row: int, split: str) -> int:
+    text = str(value).strip()
+    if text in names:
+        return names.index(text)
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < classes:
+        known = f" or {', '.join(names)}" if names else "; name the classes with --set data.labels=[NAME, NAME]"
+        raise BadInput(f"{where}: row {row} of {split} has label '{text}'; labels run from 0 to {classes - 1}{known}.")
+    return number
+
+
+def _encode(texts: list[Any], labels: list[int], max_length: int, tokenizer: PreTrainedTokenizerFast) -> Examples:
+    inner = tokenizer.backend_tokenizer
+    inner.no_padding()
+    inner.enable_truncation(max_length)  # longest_first, as transformers does with truncation=True
+    tokens: list[np.ndarray] = []
+    segments: list[np.ndarray] = []
+    lengths = np.empty(len(texts), np.int64)
+    for start in range(0, len(texts), 10_000):
+        for offset, encoded in enumerate(inner.encode_batch(texts[start : start + 10_000])):
+            tokens.append(np.asarray(encoded.ids, np.int32))
+            segments.append(np.asarray(encoded.type_ids, np.uint8))
+            lengths[start + offset] = len(encoded.ids)
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Examples(np.concatenate(tokens), np.concatenate(segments), starts, np.asarray(labels, np.int64))
+
+
+def select(examples: Examples, chosen: np.ndarray) -> Examples:
+    """The chosen examples, in the order given."""
+    spans = [slice(examples.starts[i], examples.starts[i + 1]) for i in chosen]
+    lengths = examples.lengths[chosen]
+    return Examples(
+        np.concatenate([examples.tokens[s] for s in spans]) if spans else examples.tokens[:0],
+        np.concatenate([examples.segments[s] for s in spans]) if spans else examples.segments[:0],
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        examples.labels[chosen],
+    )
+
+
+def hold_out(examples: Examples, data: Data) -> tuple[Examples, Examples]:
+    """(training, validation): a random part by data.validation_seed, or the last part."""
+    count = max(1, round(len(examples) * data.validation_fraction))
+    if count >= len(examples):
+        raise BadInput(f"data.name {data.name}: {len(examples)} examples are too few to hold {count} of them out.")
+    order = np.arange(len(examples))
+    if data.validation == "random":
+        order = np.random.default_rng(data.validation_seed).permutation(len(examples))
+    kept, held = np.sort(order[:-count]), np.sort(order[-count:])
+    return select(examples, kept), select(examples, held)
+
+
+def _cache_file(
+    cache: Path | None, source: Source, tokenizer: PreTrainedTokenizerFast, data: Data, split: str
+) -> Path | None:
+    if cache is None:
+        return None
+    key = "|".join(
+        map(str, (source.identity, tokenizer_hash(tokenizer), data.text, data.label, data.labels, data.classes))
+    )
+    name = hashlib.sha256(f"{key}|{data.name}|{data.max_length}|{split}".encode()).hexdigest()[:20]
+    return cache / "tokens" / f"{name}.npz"
+
+
+def _read_cached(file: Path | None) -> Examples | None:
+    if file is None or not file.is_file():
+        return None
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            return Examples(arrays["tokens"], arrays["segments"], arrays["starts"], arrays["labels"])
+    except (OSError, ValueError, KeyError):
+        return None  # half a file from a full disk: made again
+
+
+def _write_cached(file: Path | None, examples: Examples) -> None:
+    if file is None:
+        return
+    import contextlib
+    import os
+    import tempfile
+
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not the run
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-", suffix=".npz")
+        with os.fdopen(handle, "wb") as out:
+            np.savez(
+                out,
+                tokens=examples.tokens,
+                segments=examples.segments,
+                starts=examples.starts,
+                labels=examples.labels,
+            )
+        os.replace(temporary, file)

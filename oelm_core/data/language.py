@@ -1,0 +1,168 @@
+"""Text for a language model as token arrays: prepared folders opened, small texts tokenised on the way."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oelm_core.data import prepare, sets
+from oelm_core.data.tokenizers import tokenizer_hash
+from oelm_core.errors import BadInput, NotFound
+from oelm_core.runs.folder import read_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from oelm_core.config import Data, Experiment
+
+SMALL = 512 << 20  # bytes of text that a run may tokenise itself; more is `oelm data prepare`'s work
+
+
+@dataclass(frozen=True)
+class LanguageData:
+    """Token streams, documents end to end with an end token between; memory-mapped."""
+
+    name: str
+    train: np.ndarray  # uint16 or uint32 [tokens]
+    validation: np.ndarray
+    end_token: int
+    fingerprint: str
+
+
+def load(
+    experiment: Experiment,
+    tokenizer: PreTrainedTokenizerFast,
+    cache: Path,
+    say: Callable[[str], None] = lambda _: None,
+) -> LanguageData:
+    """The experiment's token streams: a prepared folder, or text tokenised into the cache first."""
+    data = experiment.data
+    folder = _prepared_folder(data)
+    if folder is None:
+        folder = _prepare_small(data, tokenizer, cache, say)
+    return open_prepared(folder, data, tokenizer)
+
+
+def _prepared_folder(data: Data) -> Path | None:
+    if data.path:
+        folder = Path(data.path).expanduser()
+        return folder if is_prepared(folder) else None
+    folder = sets.kept_folder(data.name)
+    return folder if is_prepared(folder) else None
+
+
+def is_prepared(folder: Path) -> bool:
+    manifest = read_json(folder / "manifest.json") if folder.is_dir() else None
+    return manifest is not None and manifest.get("kind") == "tokens"
+
+
+def _prepare_small(data: Data, tokenizer: PreTrainedTokenizerFast, cache: Path, say: Callable[[str], None]) -> Path:
+    named = sets.find_set(data.name)
+    if not data.path and (named is None or named.kind == "classification"):
+        raise BadInput(f"data.name {data.name}: not a text known by name; give its files with --set data.path=FOLDER.")
+    if not data.path and named is not None and named.kind == "language":
+        raise NotFound(
+            f"dataset {data.name} is not prepared: looked in {sets.kept_folder(data.name)}."
+            f" To get it: {sets.how_to_get(named.name)}."
+        )
+    if data.path:
+        _refuse_large(Path(data.path).expanduser(), data)
+    sources = prepare.text_sources(data.name, data.path, (data.text or ["text"])[0])
+    if "train" not in sources:
+        raise BadInput(f"data.path {data.path}: there is no training text (train.txt).")
+    held_out = None
+    if data.validation == "random":
+        held_out = prepare.HeldOut(data.validation_fraction, data.validation_seed)
+        if "validation" in sources:
+            say(f"{sources['validation'].where} is left aside: data.validation is random, as the recipe says")
+    identity = [{split: source.identity for split, source in sources.items()}, tokenizer_hash(tokenizer), str(held_out)]
+    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    folder = cache / "tokens" / f"{data.name}-{key}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.parent / f".{folder.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several runs started at once tokenise once
+        if not is_prepared(folder):
+            say(f"tokenising {data.name} from {sources['train'].where}")
+            prepare.write_tokens(folder, data.name, sources, tokenizer, held_out)
+    return folder
+
+
+def _refuse_large(path: Path, data: Data) -> None:
+    texts = [path] if path.is_file() else list(path.rglob("*")) if path.is_dir() else []
+    size = sum(text.stat().st_size for text in texts if text.is_file())
+    if size > SMALL:
+        raise BadInput(
+            f"data.path {path}: {size / 2**30:.1f} GB of text is prepared once, not by every run:"
+            f" oelm data prepare {data.name} --path {path} --out FOLDER, then --set data.path=FOLDER."
+        )
+
+
+def open_prepared(folder: Path, data: Data, tokenizer: PreTrainedTokenizerFast) -> LanguageData:
+    """Memory-maps a prepared folder and cuts it as the experiment says; refuses one made otherwise."""
+    manifest = read_json(folder / "manifest.json") or {}
+    made_with = manifest["tokenizer"]
+    if made_with["hash"] != tokenizer_hash(tokenizer):
+        raise BadInput(
+            f"{folder}: prepared with another tokenizer ({made_with['size']} tokens, {made_with['hash']}; the"
+            f" experiment's has {len(tokenizer)}, {tokenizer_hash(tokenizer)}); set data.tokenizer or prepare it again."
+        )
+    train = _stream(folder, manifest, "train")
+    if data.max_tokens:
+        train = train[: data.max_tokens]
+    train, validation = _cut(train, folder, manifest, data)
+    shortest = min(len(train), len(validation))
+    if shortest < 2 or len(train) < data.max_length + 1:
+        raise BadInput(
+            f"{folder}: {len(train)} training and {len(validation)} validation tokens are too few"
+            f" for sequences of {data.max_length}."
+        )
+    kept = {name: split["sha256"] for name, split in manifest["splits"].items()}
+    cut = [kept, data.validation, data.validation_fraction, data.max_tokens]
+    fingerprint = hashlib.sha256(json.dumps(cut, sort_keys=True).encode()).hexdigest()[:16]
+    return LanguageData(data.name, train, validation, manifest["end_token"], fingerprint)
+
+
+def _stream(folder: Path, manifest: dict[str, Any], split: str) -> np.ndarray:
+    about = manifest["splits"][split]
+    file = folder / about["file"]
+    dtype = np.dtype(manifest["dtype"])
+    if not file.is_file() or file.stat().st_size != about["tokens"] * dtype.itemsize:
+        raise BadInput(f"{file}: does not match its manifest; delete {folder} and prepare it again.")
+    return np.memmap(file, dtype, mode="r")
+
+
+def _cut(train: np.ndarray, folder: Path, manifest: dict[str, Any], data: Data) -> tuple[np.ndarray, np.ndarray]:
+    if data.validation == "tail":
+        held = max(1, round(len(train) * data.validation_fraction))
+        return train[:-held], train[-held:]
+    wanted = (
+        {"fraction": data.validation_fraction, "seed": data.validation_seed} if data.validation == "random" else None
+    )
+    if manifest.get("held_out") != wanted:
+        raise BadInput(
+            f"{folder}: its validation text was held out as {manifest.get('held_out') or 'its own split'} but the"
+            f" experiment asks for {wanted or 'its own split'}; prepare it again into another folder."
+        )
+    if "validation" not in manifest["splits"]:
+        raise BadInput(
+            f"{folder}: there is no validation text; add a validation file or write --set data.validation=tail."
+        )
+    return train, _stream(folder, manifest, "validation")
+
+
+def sequence_count(tokens: np.ndarray, length: int) -> int:
+    """Whole sequences of `length` inputs, each with its next token."""
+    return (len(tokens) - 1) // length
+
+
+def sequences(tokens: np.ndarray, chosen: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """(inputs, targets) `[chosen, length]` int64; targets are the inputs one further."""
+    windows = np.stack([tokens[i * length : i * length + length + 1] for i in chosen]).astype(np.int64)
+    return windows[:, :-1], windows[:, 1:]

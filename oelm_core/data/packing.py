@@ -1,0 +1,148 @@
+"""Examples put into tensors: padded, or packed end to end so that no position is spent on padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from oelm_core.data.classification import Examples
+
+ROW = 128  # packed rows are at least this long: long enough to fill well, short enough that masks stay cheap
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples of one forward pass. `firsts` is set when packed: where each example's first token stands."""
+
+    tokens: Tensor  # int64 [rows, length]
+    segments: Tensor  # int64 [rows, length]
+    mask: Tensor  # int64 [rows, length]; packed: bool [rows, 1, length, length]
+    labels: Tensor  # int64 [examples]
+    positions: Tensor | None = None  # int64 [rows, length], counted anew in each example
+    firsts: Tensor | None = None  # int64 [examples], index into rows x length
+
+    def to(self, device: torch.device) -> Batch:
+        moved = {
+            name: value.to(device, non_blocking=True) if value is not None else None
+            for name, value in vars(self).items()
+        }
+        return Batch(**moved)  # type: ignore[arg-type]
+
+    def pin(self) -> Batch:
+        return Batch(**{name: value.pin_memory() if value is not None else None for name, value in vars(self).items()})  # type: ignore[arg-type]
+
+
+def pad(examples: Examples, chosen: np.ndarray, padding: int, length: int | None = None) -> Batch:
+    """Each example in its own row, padded to the longest of them or to `length`."""
+    lengths = examples.lengths[chosen]
+    width = length or int(lengths.max())
+    tokens = np.full((len(chosen), width), padding, np.int64)
+    segments = np.zeros((len(chosen), width), np.int64)
+    for row, example in enumerate(chosen):
+        span = slice(examples.starts[example], examples.starts[example + 1])
+        tokens[row, : lengths[row]] = examples.tokens[span]
+        segments[row, : lengths[row]] = examples.segments[span]
+    mask = (np.arange(width) < lengths[:, None]).astype(np.int64)
+    return Batch(*map(torch.from_numpy, (tokens, segments, mask, examples.labels[chosen])))
+
+
+def rows_for(lengths: np.ndarray, capacity: int) -> list[list[int]]:
+    """First-fit decreasing: which examples share a row of `capacity` tokens.
+
+    >>> rows_for(np.array([5, 2, 3, 4]), 7)
+    [[0, 1], [3, 2]]
+    """
+    rows: list[list[int]] = []
+    room: list[int] = []
+    for example in np.argsort(-lengths, kind="stable"):
+        size = int(lengths[example])
+        for row, free in enumerate(room):
+            if size <= free:
+                rows[row].append(int(example))
+                room[row] -= size
+                break
+        else:
+            rows.append([int(example)])
+            room.append(capacity - size)
+    return rows
+
+
+def pack(examples: Examples, chosen: np.ndarray, padding: int, first_position: int = 0) -> Batch:
+    """The same examples sharing rows: a token sees only its own example, positions start anew in each."""
+    lengths = examples.lengths[chosen]
+    rows = rows_for(lengths, max(int(lengths.max()), ROW))
+    width = max(int(lengths[row].sum()) for row in rows)
+    shape = (len(rows), width)
+    tokens, segments = np.full(shape, padding, np.int64), np.zeros(shape, np.int64)
+    positions, owner = np.full(shape, first_position, np.int64), np.full(shape, -1, np.int64)
+    firsts = np.empty(len(chosen), np.int64)
+    for row, members in enumerate(rows):
+        at = 0
+        for member in members:
+            size = int(lengths[member])
+            span = slice(examples.starts[chosen[member]], examples.starts[chosen[member] + 1])
+            place = slice(at, at + size)
+            tokens[row, place] = examples.tokens[span]
+            segments[row, place] = examples.segments[span]
+            positions[row, place] = np.arange(first_position, first_position + size)
+            owner[row, place] = member
+            firsts[member] = row * width + at
+            at += size
+    owners = torch.from_numpy(owner)
+    mask = owners[:, None, :, None] == owners[:, None, None, :]  # padding sees padding: no row without a softmax
+    arrays = (examples.labels[chosen], positions, firsts)
+    labels, places, starts = map(torch.from_numpy, arrays)
+    return Batch(torch.from_numpy(tokens), torch.from_numpy(segments), mask, labels, places, starts)
+
+
+def logits(model: Any, batch: Batch) -> Tensor:
+    """Class scores `[examples, classes]` of a padded or packed batch."""
+    inputs = {"input_ids": batch.tokens, "attention_mask": batch.mask}
+    if segment_count(model) > 1:
+        inputs["token_type_ids"] = batch.segments
+    if batch.firsts is None:
+        scores: Tensor = model(**inputs).logits
+        return scores
+    encoder = getattr(model, model.base_model_prefix)
+    hidden = encoder(**inputs, position_ids=batch.positions).last_hidden_state
+    first = hidden.flatten(0, 1).index_select(0, batch.firsts).unsqueeze(1)  # [examples, 1, d_model]
+    pooler = getattr(encoder, "pooler", None)
+    if pooler is None:  # RoBERTa: its head takes the first token itself
+        return model.classifier(first)  # type: ignore[no-any-return]
+    return model.classifier(model.dropout(pooler(first)))  # type: ignore[no-any-return]
+
+
+def segment_count(model: nn.Module) -> int:
+    return int(getattr(getattr(model, "config", None), "type_vocab_size", 0) or 0)
+
+
+def first_position(model: nn.Module) -> int:
+    """RoBERTa's positions start after its padding index."""
+    kind = str(getattr(getattr(model, "config", None), "model_type", ""))
+    padding = getattr(getattr(model, "config", None), "pad_token_id", 0) or 0
+    return int(padding) + 1 if "roberta" in kind else 0
+
+
+def can_pack(model: nn.Module, examples: Examples, padding: int, tolerance: float = 1e-3) -> str | None:
+    """None when packed and padded scores agree on a few examples; else why packing cannot be used."""
+    kind = str(getattr(getattr(model, "config", None), "model_type", type(model).__name__))
+    if kind not in ("bert", "roberta", "xlm-roberta", "camembert"):
+        return f"packing is written for BERT and RoBERTa, not {kind}"
+    chosen = np.arange(min(6, len(examples)))
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            packed = logits(model, pack(examples, chosen, padding, first_position(model)).to(device))
+            padded = logits(model, pad(examples, chosen, padding).to(device))
+        difference = float((packed.float() - padded.float()).abs().max())
+    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+        return f"this model does not take packed rows ({type(error).__name__})"
+    finally:
+        model.train(was_training)
+    return None if difference < tolerance else f"packed scores differ from padded ones by {difference:.1e}"

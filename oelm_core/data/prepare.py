@@ -1,0 +1,288 @@
+"""Tokenises a language set once into flat token files with a manifest; an interrupted preparation goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oelm_core.data import files, sets
+from oelm_core.data.tokenizers import load_named, load_tokenizer, tokenizer_hash
+from oelm_core.errors import BadInput, Refused
+from oelm_core.runs.folder import read_json, write_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from oelm_core.config import Experiment
+
+SCHEMA = 1
+SHARD = 4_000  # documents between two entries in the journal
+CONTENT_HASH_LIMIT = 256 << 20  # larger sources are named by size and time instead of content
+
+Progress = Callable[[int, int, "float | None"], None]
+"""Called with (documents done, tokens written, fraction of the source or None)."""
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """Documents of one split, and what identifies them."""
+
+    where: str
+    identity: str
+    size: int | None
+    """Documents, or bytes of the files; None when unknown."""
+    documents: Callable[[], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Documents of the training text set aside at random."""
+
+    fraction: float
+    seed: int
+
+    def chosen(self, document: int) -> bool:
+        """A pure function of (seed, number), so an interrupted preparation goes on with the same choice."""
+        digest = hashlib.blake2b(f"{self.seed}:{document}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") < self.fraction * 2**64
+
+
+def prepare(
+    what: Experiment | str,
+    out: Path | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    tokenizer: str | None = None,
+    path: str | None = None,
+) -> Path:
+    """Fetches a named set, or an experiment's data, and keeps it where runs find it. Returns its folder."""
+    from oelm_core.data import tables
+
+    experiment = None if isinstance(what, str) else what
+    name = what if isinstance(what, str) else what.data.name
+    path = path or (experiment.data.path if experiment else None)
+    named = sets.find_set(name) if path else sets.known_set(name)
+    folder = out or sets.kept_folder(name)
+    if named and named.kind == "demo":
+        from oelm_core.data import synthetic
+
+        return synthetic.ensure(named.name, sets.cache_dir())
+    if named and named.kind == "classification":
+        return tables.keep(named, folder, progress)
+    if workers:  # read once, by the tokenizer's thread pool, when it first starts
+        os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
+    loaded = load_tokenizer(experiment) if experiment and not tokenizer else load_named(tokenizer or "gpt2")
+    spec = experiment.data if experiment else None
+    how = spec.validation if spec else (named.held_out if named else "split")
+    held_out = None
+    if how == "random":
+        held_out = HeldOut(spec.validation_fraction if spec else 0.01, spec.validation_seed if spec else 42)
+    column = (spec.text or ["text"])[0] if spec else "text"
+    sources = text_sources(name, path, column)
+    try:
+        return write_tokens(folder, name, sources, loaded, held_out, progress)
+    except OSError as error:
+        raise Refused(
+            f"cannot write {folder}: {error.strerror or error}; what is there is kept, run the same command again."
+        ) from None
+
+
+def text_sources(name: str, path: str | None, column: str = "text") -> dict[str, TextSource]:
+    """Split -> documents, from files or, for a named set, through the `datasets` library."""
+    if path:
+        splits = files.find_splits(Path(path), (*files.TEXTS, *files.TABLES))
+        return {split: _file_source(splits[split], column) for split in ("train", "validation") if split in splits}
+    named = sets.known_set(name)
+    if named.kind == "demo":
+        from oelm_core.data import synthetic
+
+        return text_sources(name, str(synthetic.ensure(named.name, sets.cache_dir())))
+    if named.kind != "language":
+        raise BadInput(f"data.name {name}: this is a classification set, not text for a language model.")
+    return {split: _hub_source(named.name, place) for split, place in named.splits.items()}
+
+
+def _file_source(texts: list[Path], column: str) -> TextSource:
+    size = sum(text.stat().st_size for text in texts)
+    if size <= CONTENT_HASH_LIMIT:
+        identity = files.fingerprint_files(texts)
+    else:
+        stamps = [(text.name, text.stat().st_size, text.stat().st_mtime_ns) for text in texts]
+        identity = hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]
+
+    def documents() -> Iterator[str]:
+        for text in texts:
+            yield from files.read_documents(text, column)
+
+    return TextSource(", ".join(map(str, texts)), identity, None, documents)
+
+
+def _hub_source(name: str, place: sets.Split) -> TextSource:
+    from oelm_core.data.classification import load_from_hub
+
+    table = load_from_hub(name, place)
+    return TextSource(
+        f"{place.repo} ({place.name})",
+        str(table._fingerprint),
+        len(table),
+        lambda: (row["text"] for row in table),
+    )
+
+
+def write_tokens(
+    folder: Path,
+    name: str,
+    sources: dict[str, TextSource],
+    tokenizer: PreTrainedTokenizerFast,
+    held_out: HeldOut | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Tokenises sources into `folder`: train.bin, validation.bin, manifest.json. Goes on where it was interrupted."""
+    plan = _plan(name, sources, tokenizer, held_out)
+    done = read_json(folder / "manifest.json")
+    if done is not None:
+        _same_or_refuse(folder, done, plan)
+        verify(folder, done)
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    journal = read_json(folder / "journal.json")
+    if journal is None or journal["plan"] != plan:  # a changed tokenizer or source starts over
+        journal = {"plan": plan, "split": None, "documents": 0, "counts": {}}
+        for part in folder.glob("*.bin.part"):
+            part.unlink()
+    _Writer(folder, journal, tokenizer, held_out, progress).run(sources)
+    splits = {}
+    for split, count in journal["counts"].items():
+        part = folder / f"{split}.bin.part"
+        splits[split] = {**count, "file": f"{split}.bin", "sha256": _sha256(part)}
+        os.replace(part, folder / f"{split}.bin")
+    write_json(folder / "manifest.json", {**plan, "splits": splits, "created": time.time()})
+    (folder / "journal.json").unlink(missing_ok=True)
+    return folder
+
+
+class _Writer:
+    """Appends tokens to part files and notes in a journal how far it came, every SHARD documents."""
+
+    def __init__(
+        self,
+        folder: Path,
+        journal: dict[str, Any],
+        tokenizer: PreTrainedTokenizerFast,
+        held_out: HeldOut | None,
+        progress: Progress | None,
+    ) -> None:
+        self.folder, self.journal, self.held_out, self.progress = folder, journal, held_out, progress
+        self.inner = tokenizer.backend_tokenizer
+        self.inner.no_truncation()
+        self.inner.no_padding()
+        self.dtype = np.dtype(journal["plan"]["dtype"])
+        self.end = journal["plan"]["end_token"]
+
+    def run(self, sources: dict[str, TextSource]) -> None:
+        order = list(sources)
+        finished = order.index(self.journal["split"]) if self.journal["split"] in order else 0
+        for split in order[finished:]:
+            if split == "validation" and self.held_out:
+                continue  # the recipe holds out training text instead
+            skip = self.journal["documents"] if split == self.journal["split"] else 0
+            self._split(split, sources[split], skip)
+        counts = self.journal["counts"]
+        for split in ("train", "validation"):
+            if split in counts and counts[split]["tokens"] == 0:
+                raise BadInput(f"{sources['train'].where}: no text for the {split} split.")
+
+    def _split(self, split: str, source: TextSource, skip: int) -> None:
+        self.journal.update(split=split, documents=skip)
+        targets = [split, "validation"] if split == "train" and self.held_out else [split]
+        for target in targets:
+            self.journal["counts"].setdefault(target, {"tokens": 0, "documents": 0})
+            self._open_at_journal(target)
+        shard: list[str] = []
+        number = 0
+        for number, document in enumerate(source.documents(), 1):
+            if number > skip:
+                shard.append(document)
+                if len(shard) == SHARD:
+                    self._write(split, shard, number, source)
+                    shard = []
+        if shard:
+            self._write(split, shard, number, source)
+
+    def _open_at_journal(self, split: str) -> None:
+        """Cuts away what was written after the last journal entry."""
+        part = self.folder / f"{split}.bin.part"
+        part.touch()
+        os.truncate(part, self.journal["counts"][split]["tokens"] * self.dtype.itemsize)
+
+    def _write(self, split: str, shard: list[str], upto: int, source: TextSource) -> None:
+        pieces: dict[str, list[Any]] = {split: []}
+        first = upto - len(shard)
+        for offset, encoded in enumerate(self.inner.encode_batch(shard, add_special_tokens=False)):
+            out = self.held_out is not None and split == "train" and self.held_out.chosen(first + offset)
+            pieces.setdefault("validation" if out else split, []).append(encoded.ids)
+        for target, rows in pieces.items():
+            flat = np.fromiter((t for ids in rows for t in (*ids, self.end)), self.dtype)
+            with open(self.folder / f"{target}.bin.part", "ab") as part:
+                flat.tofile(part)
+                part.flush()
+                os.fsync(part.fileno())
+            count = self.journal["counts"][target]
+            count["tokens"] += len(flat)
+            count["documents"] += len(rows)
+        self.journal["documents"] = upto
+        write_json(self.folder / "journal.json", self.journal)
+        if self.progress:
+            tokens = sum(count["tokens"] for count in self.journal["counts"].values())
+            self.progress(upto, tokens, upto / source.size if source.size else None)
+
+
+def _plan(
+    name: str, sources: dict[str, TextSource], tokenizer: PreTrainedTokenizerFast, held_out: HeldOut | None
+) -> dict[str, Any]:
+    """What decides the token files; two equal plans give equal files."""
+    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
+    if end is None:
+        raise BadInput(f"the tokenizer {tokenizer.name_or_path} has no end-of-text token to put between documents.")
+    return {
+        "schema": SCHEMA,
+        "kind": "tokens",
+        "name": name,
+        "tokenizer": {"hash": tokenizer_hash(tokenizer), "size": len(tokenizer)},
+        "dtype": "uint16" if len(tokenizer) <= 1 << 16 else "uint32",
+        "end_token": int(end),
+        "source": {split: source.identity for split, source in sources.items()},
+        "held_out": {"fraction": held_out.fraction, "seed": held_out.seed} if held_out else None,
+    }
+
+
+def _same_or_refuse(folder: Path, manifest: dict[str, Any], plan: dict[str, Any]) -> None:
+    for key, what in (("tokenizer", "another tokenizer"), ("source", "another source"), ("held_out", "another split")):
+        if manifest.get(key) != plan[key]:
+            raise BadInput(
+                f"{folder}: already prepared from {what} ({manifest.get(key)}, now {plan[key]});"
+                " delete that folder or prepare into another one."
+            )
+
+
+def verify(folder: Path, manifest: dict[str, Any]) -> None:
+    """Compares every token file with its checksum."""
+    for split in manifest["splits"].values():
+        file = folder / split["file"]
+        if not file.is_file() or _sha256(file) != split["sha256"]:
+            raise BadInput(f"{file}: does not match its manifest; delete {folder} and prepare it again.")
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with open(file, "rb") as content:
+        while block := content.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,168 @@
+"""The named datasets: what they are called on the hub, their columns, labels and splits. Data, no heavy imports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from oelm_core.errors import NotFound, did_you_mean
+from oelm_core.runs.folder import home
+
+GLUE = "nyu-mll/glue"
+NLI_LABELS = ("entailment", "neutral", "contradiction")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where one split lives on the hub."""
+
+    repo: str
+    config: str | None
+    name: str
+
+
+@dataclass(frozen=True)
+class NamedSet:
+    """A dataset known by name. `text` holds the column names: one, or two for sentence pairs."""
+
+    name: str
+    kind: str  # "classification" | "language" | "demo"
+    about: str
+    splits: Mapping[str, Split] = field(default_factory=dict)
+    text: tuple[str, ...] = ("text",)
+    labels: tuple[str, ...] = ()
+    held_out: str = "split"
+    """How `oelm data prepare` holds validation text out unless an experiment says otherwise: split, random or tail."""
+
+
+def _glue(task: str, about: str, text: tuple[str, ...], labels: tuple[str, ...]) -> NamedSet:
+    splits = {split: Split(GLUE, task, split) for split in ("train", "validation")}
+    return NamedSet(task, "classification", about, splits, text, labels)
+
+
+SETS: dict[str, NamedSet] = {
+    named.name: named
+    for named in (
+        _glue("sst2", "film reviews, negative or positive", ("sentence",), ("negative", "positive")),
+        _glue("qqp", "do two questions ask the same", ("question1", "question2"), ("not_duplicate", "duplicate")),
+        _glue("mrpc", "do two sentences say the same", ("sentence1", "sentence2"), ("not_equivalent", "equivalent")),
+        _glue("cola", "is the sentence grammatical", ("sentence",), ("unacceptable", "acceptable")),
+        _glue("qnli", "does the sentence answer", ("question", "sentence"), ("entailment", "not_entailment")),
+        NamedSet(
+            "mnli",
+            "classification",
+            "does the premise entail the hypothesis",
+            {
+                "train": Split(GLUE, "mnli", "train"),
+                "validation": Split(GLUE, "mnli", "validation_matched"),
+                "mismatched": Split(GLUE, "mnli", "validation_mismatched"),
+            },
+            ("premise", "hypothesis"),
+            NLI_LABELS,
+        ),
+        NamedSet(
+            "xnli",
+            "classification",
+            "train = MNLI, validation = XNLI English",
+            {"train": Split(GLUE, "mnli", "train"), "validation": Split("facebook/xnli", "en", "validation")},
+            ("premise", "hypothesis"),
+            NLI_LABELS,
+        ),
+        NamedSet(
+            "tinystories",
+            "language",
+            "short stories in simple words",
+            {
+                "train": Split("roneneldan/TinyStories", None, "train"),
+                "validation": Split("roneneldan/TinyStories", None, "validation"),
+            },
+            held_out="random",
+        ),
+        NamedSet(
+            "openwebtext",
+            "language",
+            "web pages linked from Reddit",
+            {"train": Split("Skylion007/openwebtext", None, "train")},
+            held_out="tail",
+        ),
+        NamedSet(
+            "wikitext103",
+            "language",
+            "good Wikipedia articles",
+            {
+                "train": Split("Salesforce/wikitext", "wikitext-103-raw-v1", "train"),
+                "validation": Split("Salesforce/wikitext", "wikitext-103-raw-v1", "validation"),
+            },
+        ),
+        NamedSet("demo-sentiment", "demo", "generated two-class sentiment sentences", text=("sentence",)),
+        NamedSet("demo-stories", "demo", "generated short stories"),
+    )
+}
+
+ALIASES = {"sst-2": "sst2", "wikitext-103": "wikitext103", "wikitext-103-raw-v1": "wikitext103", "owt": "openwebtext"}
+
+
+def find_set(name: str) -> NamedSet | None:
+    """The set of that name, without regard to case; None for a name of the user's own."""
+    key = name.lower()
+    return SETS.get(ALIASES.get(key, key))
+
+
+def known_set(name: str) -> NamedSet:
+    found = find_set(name)
+    if found is None:
+        raise NotFound(
+            f"no dataset is called '{name}'.{did_you_mean(name, SETS)} Known: {', '.join(SETS)};"
+            " or point data.path at your own files."
+        )
+    return found
+
+
+def data_dir() -> Path:
+    """Where `oelm data prepare` keeps datasets."""
+    return home() / "data"
+
+
+def cache_dir() -> Path:
+    """Things that can be made again: tokenised examples, generated demo data, the demo encoder."""
+    return home() / "cache"
+
+
+def kept_folder(name: str) -> Path:
+    """The folder of a named set kept by `oelm data prepare`, whether or not it is there yet."""
+    named = find_set(name)
+    return data_dir() / (named.name if named else name.lower())
+
+
+def hub_cache_folders(repo: str) -> list[Path]:
+    """Folders where the `datasets` and `huggingface_hub` libraries would keep a repository. Existing ones only."""
+    hf_home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface").expanduser()
+    datasets_cache = Path(os.environ.get("HF_DATASETS_CACHE") or hf_home / "datasets").expanduser()
+    hub_cache = Path(os.environ.get("HF_HUB_CACHE") or hf_home / "hub").expanduser()
+    places = [datasets_cache / repo.replace("/", "___"), hub_cache / f"datasets--{repo.replace('/', '--')}"]
+    return [place for place in places if place.is_dir()]
+
+
+def available(name: str) -> tuple[bool, str]:
+    """(can a run use it without a network?, where it is, or the command that gets it). Imports nothing heavy."""
+    named = known_set(name)
+    if named.kind == "demo":
+        return True, "generated when first used"
+    kept = kept_folder(named.name)
+    if (kept / "manifest.json").is_file():
+        return True, str(kept)
+    repos = sorted({split.repo for split in named.splits.values()})
+    cached = [places[0] for repo in repos if (places := hub_cache_folders(repo))]
+    if len(cached) == len(repos):
+        return True, ", ".join(map(str, cached))
+    return False, how_to_get(named.name)
+
+
+def how_to_get(name: str) -> str:
+    """One sentence: the command, and the variables for a mirror or a cache."""
+    return (
+        f"on a machine with a network run `oelm data prepare {name}` and copy {kept_folder(name)} here,"
+        " or set HF_HOME to a filled cache or HF_ENDPOINT to a mirror, or give files with --set data.path=FOLDER"
+    )

@@ -1,0 +1,104 @@
+"""Tokenizers: loading one by hub name or folder, checking it fits the model, building the demo's from its text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oelm_core.errors import BadInput, NotFound
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from oelm_core.config import Experiment
+
+PADDED_VOCABULARY = 128  # models round their vocabulary up for speed; more than this is another vocabulary
+
+
+def load_tokenizer(experiment: Experiment) -> PreTrainedTokenizerFast:
+    """The experiment's tokenizer: data.tokenizer, else the model's own; the demo's has the generator's words."""
+    name = experiment.data.tokenizer
+    if name is None and experiment.model.path is None and experiment.model.name.startswith("demo-"):
+        return demo_tokenizer()
+    if name is None and experiment.family == "gpt":
+        name = experiment.model.path or "gpt2"
+    return load_named(name or experiment.model.path or experiment.model.name)
+
+
+def load_named(name: str) -> PreTrainedTokenizerFast:
+    """From a folder or the hub (its cache when offline). An empty vocabulary is refused: transformers can make one."""
+    from transformers import AutoTokenizer
+
+    folder = Path(name).expanduser()
+    if ("/" in name and name.startswith((".", "/", "~"))) and not folder.is_dir():
+        raise BadInput(f"data.tokenizer {name}: no such folder.")
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else name)
+    except (OSError, ValueError, KeyError) as error:
+        raise NotFound(
+            f"no tokenizer '{name}' in the hub's cache or as a folder"
+            f" ({_first_sentence(error)}); give a folder with --set data.tokenizer=FOLDER."
+        ) from None
+    if len(tokenizer) < 16:
+        raise BadInput(f"data.tokenizer {name}: it loads with only {len(tokenizer)} tokens; its files are incomplete.")
+    if not getattr(tokenizer, "is_fast", False):
+        raise BadInput(f"data.tokenizer {name}: only tokenizers with a tokenizer.json (fast ones) can be used.")
+    return tokenizer  # type: ignore[no-any-return]
+
+
+def _first_sentence(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0].split(". ")[0][:160] or type(error).__name__
+
+
+def demo_tokenizer() -> PreTrainedTokenizerFast:
+    """All words of both demo sets, so that the demo encoder and the demo GPT share one vocabulary."""
+    from oelm_core.data import synthetic
+
+    return word_tokenizer(synthetic.vocabulary())
+
+
+def word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:
+    """One token per word, split at spaces, numbered in alphabetical order: equal words give equal tokenizers."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>"]
+    numbered = {word: number for number, word in enumerate([*specials, *sorted(set(words) - set(specials))])}
+    inner = Tokenizer(models.WordLevel(numbered, unk_token="[UNK]"))
+    inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        eos_token="<|endoftext|>",
+    )
+    tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    return tokenizer  # type: ignore[no-any-return]
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerFast, model_vocabulary: int, experiment: Experiment) -> None:
+    """Refuses a tokenizer whose size is not the model's (a model's may be padded up a little)."""
+    size = len(tokenizer)
+    if not size <= model_vocabulary < size + PADDED_VOCABULARY:
+        where = experiment.data.tokenizer or experiment.model.path or experiment.model.name
+        raise BadInput(
+            f"{experiment.id}: the tokenizer ({where}) has {size} tokens but the model has {model_vocabulary};"
+            f" give the model's own with --set data.tokenizer=FOLDER"
+            + (f" or build the model with --set model.shape.vocab={size}." if experiment.start == "scratch" else ".")
+        )
+
+
+def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
+    """Names the tokenizer by what it does, not by where it lies."""
+    return hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest()[:16]

@@ -1,0 +1,205 @@
+"""Checkpoints: safetensors and JSON, written beside, flushed, renamed, checksummed; nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from oelm_core.errors import BadInput
+from oelm_core.runs.folder import read_json, write_json
+
+SCHEMA = 1
+_NAME = re.compile(r"^step-(\d+)$")
+
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint on disk."""
+
+    path: Path
+    step: int
+    state: dict[str, Any]
+
+    def tensors(self, name: str, device: str = "cpu") -> Tensors:
+        return load_file(self.path / f"{name}.safetensors", device=device)
+
+
+def model_tensors(model: nn.Module) -> Tensors:
+    """Every weight once: a tied weight under its first name, and the buffers that belong to the model's state."""
+    state = model.state_dict()
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in state}
+    return {**parameters, **buffers}
+
+
+def load_model(model: nn.Module, tensors: Tensors, where: Path) -> None:
+    """Copies weights into the model; names and shapes must be exactly the model's."""
+    own = model_tensors(model)
+    if own.keys() != tensors.keys():
+        odd = sorted(own.keys() ^ tensors.keys())
+        raise BadInput(f"{where}: its weights are of another model ({len(odd)} names differ, first {odd[0]}).")
+    with torch.no_grad():
+        for name, mine in own.items():
+            if mine.shape != tensors[name].shape:
+                raise BadInput(f"{where}: {name} is {list(tensors[name].shape)}, the model's is {list(mine.shape)}.")
+            mine.copy_(tensors[name])
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer, model: nn.Module) -> Tensors:
+    """Adam's moments and step counts under the names of the weights they belong to."""
+    names: dict[Any, str] = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        f"{names[parameter]}|{key}": value
+        for parameter, state in optimiser.state.items()
+        for key, value in state.items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def load_optimiser(optimiser: torch.optim.Optimizer, model: nn.Module, tensors: Tensors) -> None:
+    parameters = dict(model.named_parameters())
+    fused_step = any(group.get("fused") for group in optimiser.param_groups)
+    for name, value in tensors.items():
+        owner, key = name.rsplit("|", 1)
+        parameter = parameters[owner]
+        on_device = key != "step" or (fused_step and parameter.device.type == "cuda")
+        optimiser.state[parameter][key] = value.to(parameter.device if on_device else "cpu").clone()
+
+
+def save(
+    folder: Path, step: int, groups: dict[str, Tensors], state: dict[str, Any], texts: dict[str, Any] | None = None
+) -> int:
+    """Writes `step-<step>` with one safetensors file per group and returns its bytes; `latest` then points to it.
+
+    A failure (a full disk) removes what was begun and leaves earlier checkpoints as they were.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / f"step-{step}"
+    draft = Path(tempfile.mkdtemp(dir=folder, prefix=f".step-{step}-"))
+    try:
+        listed = {}
+        for group, tensors in groups.items():
+            file = draft / f"{group}.safetensors"
+            plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+            save_file(plain, file, metadata={"format": "pt"})
+            flush(file)
+            listed[file.name] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
+        for name, content in (texts or {}).items():
+            write_json(draft / name, content)
+        write_json(draft / "state.json", {"schema": SCHEMA, "step": step, **state, "files": listed})
+        draft.chmod(0o755)
+        flush(draft)
+        old = folder / f".step-{step}-old"
+        if final.exists():  # the same step again: before its evaluation, or damaged
+            os.rename(final, old)
+        os.rename(draft, final)
+        flush(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    point(folder, "latest", step)
+    return sum(file.stat().st_size for file in final.iterdir())
+
+
+def point(folder: Path, link: str, step: int) -> None:
+    """Swaps the symlink `latest` or `best` in one move."""
+    temporary = folder / f".{link}-{os.getpid()}"
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    os.symlink(f"step-{step}", temporary)
+    os.replace(temporary, folder / link)
+
+
+def flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with open(file, "rb") as content:
+        while block := content.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def steps(folder: Path) -> list[int]:
+    """Steps that have a checkpoint folder, complete or not, oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted(int(match[1]) for entry in folder.iterdir() if entry.is_dir() and (match := _NAME.match(entry.name)))
+
+
+def prune(folder: Path, keep: int, best: int | None) -> None:
+    """Removes all but the newest `keep` checkpoints and the best one."""
+    for step in steps(folder)[:-keep]:
+        if step != best:
+            shutil.rmtree(folder / f"step-{step}", ignore_errors=True)
+
+
+def clear_drafts(folder: Path) -> None:
+    """Removes what a killed process had begun."""
+    if folder.is_dir():
+        for draft in folder.glob(".step-*"):
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def verify(path: Path) -> Checkpoint | str:
+    """The checkpoint, or why it is not complete."""
+    state = read_json(path / "state.json")
+    if state is None or "files" not in state or "step" not in state:
+        return "its state.json is missing or unreadable"
+    for name, listed in state["files"].items():
+        file = path / name
+        if not file.is_file() or file.stat().st_size != listed["bytes"]:
+            return f"{name} is missing or cut short"
+        if sha256(file) != listed["sha256"]:
+            return f"{name} does not match its checksum"
+    return Checkpoint(path, int(state["step"]), state)
+
+
+def newest(folder: Path, say: Callable[[str], None] = lambda _: None) -> Checkpoint | None:
+    """The newest complete checkpoint, verified by its checksums; damaged ones are passed over and named."""
+    for step in reversed(steps(folder)):
+        path = folder / f"step-{step}"
+        found = verify(path)
+        if isinstance(found, Checkpoint):
+            return found
+        say(f"checkpoint {path.name} is passed over: {found}")
+    return None
+
+
+def check_owner(checkpoint: Checkpoint, preset: str, config_hash: str) -> None:
+    """Refuses a checkpoint that another preset or other settings wrote."""
+    theirs = checkpoint.state.get("preset"), checkpoint.state.get("config_hash")
+    if theirs != (preset, config_hash):
+        raise BadInput(
+            f"{checkpoint.path}: written by {theirs[0]} (settings {theirs[1]}), this run is {preset}"
+            f" (settings {config_hash}); a run only goes on from its own checkpoint."
+        )
+
+
+def read_tensors(path: Path) -> Tensors:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise BadInput(f"{path}: not a readable safetensors file: {error}.") from None

@@ -1,0 +1,70 @@
+"""How a run ended badly, as one sentence and a reason that readers can count on."""
+
+from __future__ import annotations
+
+import errno
+import re
+from typing import Any
+
+import torch
+
+from oelm_core.config import Train
+from oelm_core.errors import LabError, NotFound
+
+
+class NonFinite(LabError):
+    """The loss or a gradient stopped being a number."""
+
+
+class DiskFull(LabError):
+    """A checkpoint could not be written; the one before it is still good."""
+
+
+def outcome_of(error: BaseException, train: Train | None) -> tuple[str, str, bool]:
+    """(reason, message, whether the traceback belongs in the log) of an exception that ended a run."""
+    if isinstance(error, NonFinite):
+        return "nonfinite", str(error), False
+    if isinstance(error, DiskFull):
+        return "disk", str(error), False
+    if isinstance(error, LabError):
+        text = str(error)
+        about_data = isinstance(error, NotFound) or any(
+            word in text for word in ("data.", "dataset", "tokenizer", "row ")
+        )
+        return ("data" if about_data else "config"), text, False
+    if _is_out_of_memory(error):
+        return "oom", out_of_memory_sentence(error, train), False
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "disk", f"the disk is full ({error.filename or error}); the last checkpoint is still usable.", False
+    return "error", f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}", True
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )
+
+
+def out_of_memory_sentence(error: BaseException, train: Train | None) -> str:
+    """What was asked for, what was free, and which setting to lower."""
+    asked = re.search(r"(?:allocate|allocate memory: you tried to allocate) ([\d.]+ ?\w+)", str(error))
+    wanted = f"asked for {asked[1]}" if asked else "asked for more than there was"
+    free = _free()
+    advice = "lower train.batch_size and raise train.accumulate by the same factor"
+    if train is not None and train.batch_size > 1:
+        half = train.batch_size // 2
+        advice = (
+            f"lower train.batch_size from {train.batch_size} to {half} and raise train.accumulate from"
+            f" {train.accumulate} to {train.accumulate * train.batch_size // half}, which keeps the recipe's batch"
+        )
+    return f"out of memory: {wanted}, free was {free}; {advice}."
+
+
+def _free() -> str:
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        free, total = torch.cuda.mem_get_info()
+        return f"{free / 2**30:.1f} of {total / 2**30:.1f} GB on {torch.cuda.get_device_name()}"
+    import psutil
+
+    memory: Any = psutil.virtual_memory()
+    return f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GB of host memory"

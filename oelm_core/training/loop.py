@@ -1,0 +1,262 @@
+"""The loop of both families: step, settle, evaluate, checkpoint, stop when asked. It never waits for the device."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from oelm_core.freezing import apply_unfreezing, group_lr
+from oelm_core.training import checkpoint
+from oelm_core.training.batches import dropout_seed
+from oelm_core.training.evaluate import better
+from oelm_core.training.failures import DiskFull, NonFinite
+from oelm_core.training.schedule import rate
+from oelm_core.training.signals import Interrupted
+from oelm_core.training.tasks import StepBatch
+from oelm_core.training.timing import Stopwatch, warmup_steps
+
+if TYPE_CHECKING:
+    from oelm_core.training.session import Session
+
+AHEAD = 2  # steps whose data is prepared in the background
+LAG = 64  # steps whose figures may still be on the device
+
+
+@dataclass
+class Pending:
+    """A step whose loss and time are still on their way from the device."""
+
+    step: int
+    figures: torch.Tensor  # [2]: loss, gradient norm
+    watch: Stopwatch
+    lr: float
+    wait: float
+    tokens: int
+    examples: int
+
+
+class Loop:
+    """fit() trains from the session's progress to its last step, or until a stop is asked for."""
+
+    def __init__(self, session: Session) -> None:
+        self.s = session
+        self.pending: deque[Pending] = deque()
+        self.recent: list[tuple[float, int, int, float]] = []  # seconds, tokens, examples, wait since the last record
+        self.before = session.progress.seconds  # spent in earlier attempts
+        self.began = time.monotonic() - self.before
+        self.first_step = session.progress.step + 1
+        self.saved = (session.progress.step, session.progress.eval_due)
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="data")
+        self._loading: dict[int, Future[StepBatch]] = {}
+
+    def fit(self) -> int:
+        """0 when training is complete, else the signal that stopped it (all ranks agree on the step)."""
+        s = self.s
+        try:
+            if s.progress.eval_due:
+                best = self._evaluate(s.progress.step)
+                self._save(best)
+            for step in range(self.first_step, s.total + 1):
+                asked = s.ranks.agree(s.stop.number)
+                if asked:
+                    return self._stopped(asked)
+                self._step(step)
+                self._after(step)
+            return self._stopped(s.ranks.agree(s.stop.number)) if s.progress.eval_due else 0
+        finally:
+            self._loader.shutdown(wait=False, cancel_futures=True)
+
+    def _stopped(self, asked: int) -> int:
+        self._settle(wait=True)
+        if self.s.progress.step:
+            self._save(best=False)
+        return asked
+
+    # one optimiser step
+
+    def _step(self, step: int) -> None:
+        s, train = self.s, self.s.experiment.train
+        batch, wait = self._take(step)
+        if s.unfreezing is not None and (step == self.first_step or s.unfreezing.changes_at(step - 1)):
+            apply_unfreezing(s.model, s.experiment.method, s.unfreezing, step - 1)
+        lr = train.lr * rate(train, step, s.total)
+        for group in s.optimiser.param_groups:
+            group["lr"] = group_lr(group, lr, step - 1)
+        torch.manual_seed(dropout_seed(s.experiment.seed, step, s.ranks.rank))
+        watch = Stopwatch(s.ranks.device)
+        watch.mark()
+        loss = torch.zeros((), device=s.ranks.device)
+        for part in batch.parts:
+            with s.precision.autocast():
+                part_loss = s.task.loss(s.model, part, batch.units)
+            s.scaler.scale(part_loss).backward()
+            loss += part_loss.detach()
+        norm = self._update()
+        figures = torch.stack([s.ranks.sum_(loss), norm.float()]).to("cpu", non_blocking=True)
+        watch.mark()  # after the copy: when this event has passed, the figures are here too
+        self.pending.append(Pending(step, figures, watch, lr, wait, batch.tokens, batch.examples))
+        s.progress.step = step
+
+    def _update(self) -> torch.Tensor:
+        """Gradients summed over ranks, clipped over what trains, applied. Returns their norm before clipping."""
+        s = self.s
+        parameters = [p for group in s.optimiser.param_groups for p in group["params"] if p.grad is not None]
+        s.ranks.sum_gradients(parameters)
+        s.scaler.unscale_(s.optimiser)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, s.experiment.train.clip or math.inf)
+        s.scaler.step(s.optimiser)
+        s.scaler.update()
+        s.optimiser.zero_grad(set_to_none=True)
+        return norm
+
+    def _take(self, step: int) -> tuple[StepBatch, float]:
+        """The step's data, and the seconds it was waited for; data of the next steps is begun."""
+        for ahead in range(step, min(step + AHEAD, self.s.total) + 1):
+            if ahead not in self._loading:
+                self._loading[ahead] = self._loader.submit(self.s.task.load, ahead, self.s.ranks)
+        began = time.perf_counter()
+        batch = self._loading.pop(step).result()
+        return batch, time.perf_counter() - began
+
+    # after a step
+
+    def _after(self, step: int) -> None:
+        s, train = self.s, self.s.experiment.train
+        last = step == s.total
+        evaluates = last or step % train.eval_every == 0
+        checkpoints = last or step % (train.checkpoint_every or train.eval_every) == 0
+        self._settle(wait=evaluates or checkpoints or len(self.pending) > LAG)
+        s.records.progress(step, phase="running", force=step == self.first_step)
+        if step % s.task.plan.steps_per_epoch == 0:
+            s.progress.epoch_seconds.append(self._seconds() - s.progress.epoch_began)
+            s.progress.epoch_began = self._seconds()
+        best = self._evaluate(step) if evaluates else False
+        if checkpoints or best:
+            self._save(best)
+
+    def _settle(self, wait: bool) -> None:
+        """Takes in the figures of finished steps; with `wait`, of all. Stops the run at the first non-finite one."""
+        while self.pending and (wait or self.pending[0].watch.ready()):
+            done = self.pending.popleft()
+            seconds = done.watch.seconds()  # also makes sure the figures have arrived
+            loss, norm = done.figures.tolist()
+            self._check_finite(done.step, loss, norm)
+            self._record(done, seconds, loss, norm)
+
+    def _check_finite(self, step: int, loss: float, norm: float) -> None:
+        s = self.s
+        overflow_is_normal = s.precision.name == "fp16"  # the scaler skips such a step and lowers its scale
+        if math.isfinite(loss) and (math.isfinite(norm) or overflow_is_normal):
+            return
+        what = "loss" if not math.isfinite(loss) else "gradient"
+        examples = s.task.plan.step(step).tolist()
+        s.records.say(f"step {step}: {what} is not finite; examples of this batch: {examples}")
+        kept = checkpoint.steps(s.folder.checkpoints)
+        last = f"the checkpoint of step {kept[-1]} is kept" if kept else "there is no checkpoint yet"
+        raise NonFinite(
+            f"non-finite {what} at step {step}; {last}; a lower train.lr or fp32 is the first thing to try."
+        )
+
+    def _record(self, done: Pending, seconds: float, loss: float, norm: float) -> None:
+        s, progress = self.s, self.s.progress
+        if done.step - self.first_step >= warmup_steps(s.total):
+            s.times.add(seconds, done.tokens, done.examples, done.wait)
+        progress.tokens += done.tokens
+        progress.window.append(loss)
+        self.recent.append((seconds, done.tokens, done.examples, done.wait))
+        if done.step == 1 or done.step % s.experiment.train.log_every == 0 or done.step == s.total:
+            taken, tokens, examples, waited = (sum(column) for column in zip(*self.recent, strict=True))
+            s.records.train(
+                done.step,
+                self._left(done.step),
+                loss=sum(progress.window) / len(progress.window),
+                lr=done.lr,
+                grad_norm=norm,
+                step_time=taken / len(self.recent),
+                tokens_per_s=tokens / taken,
+                examples_per_s=examples / taken,
+                tokens=progress.tokens,
+                data_wait=waited / len(self.recent),
+            )
+            progress.window = []
+            self.recent = []
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def _left(self, step: int) -> float | None:
+        """Seconds to go, from the rate since this attempt began."""
+        done = step - self.first_step + 1
+        here = self._seconds() - self.before
+        return here / done * (self.s.total - step) if done > 1 else None
+
+    # evaluation and checkpoints
+
+    def _evaluate(self, step: int) -> bool:
+        """Whether this evaluation is the best so far. A stop asked for meanwhile leaves it due."""
+        s, progress = self.s, self.s.progress
+        s.records.progress(step, phase="evaluating", force=True)
+        began = time.monotonic()
+        s.model.eval()
+        try:
+            found = s.task.evaluate(s.model, s.ranks, s.precision, s.stop)
+        except Interrupted:
+            progress.eval_due = True
+            return False
+        finally:
+            s.model.train()
+        seconds = time.monotonic() - began
+        progress.eval_due = False
+        progress.validation_seconds.append(seconds)
+        entry = {"step": step, "seconds": self._seconds(), **found.values}
+        metric = s.experiment.metric
+        best = better(metric, found.values[metric], progress.best[metric] if progress.best else None)
+        progress.last = entry
+        if best:
+            progress.best = entry
+        if "accuracy" in found.values:
+            progress.note_reached(found.values["accuracy"], step, entry["seconds"])
+        s.records.evaluation(step, found, seconds, best)
+        self._sample(step)
+        s.records.progress(step, phase="running", force=True)
+        return best
+
+    def _sample(self, step: int) -> None:
+        s = self.s
+        if s.ranks.main and s.experiment.train.samples:
+            s.model.eval()
+            s.records.samples(step, s.task.samples(s.model, step, s.precision))
+            s.model.train()
+
+    def _save(self, best: bool) -> None:
+        """Writes the checkpoint of the present step (rank 0); a full disk leaves the earlier ones and ends the run."""
+        s, step = self.s, self.s.progress.step
+        s.progress.seconds = self._seconds()
+        if not s.ranks.main or self.saved == (step, s.progress.eval_due):
+            return
+        s.records.flush_to_disk()
+        groups: dict[str, Any] = {
+            "model": checkpoint.model_tensors(s.model),
+            "optimiser": checkpoint.optimiser_tensors(s.optimiser, s.model),
+            "clock": s.times.as_tensors(),
+        }
+        try:
+            s.checkpoint_bytes = checkpoint.save(s.folder.checkpoints, step, groups, s.remembered(), s.model_card())
+        except OSError as error:
+            kept = checkpoint.steps(s.folder.checkpoints)
+            last = f"step {kept[-1]} is still usable" if kept else "there is none before it"
+            raise DiskFull(
+                f"the checkpoint of step {step} could not be written ({error.strerror or error}); {last};"
+                f" free some space in {s.folder.checkpoints} and resume the run."
+            ) from None
+        if best:
+            checkpoint.point(s.folder.checkpoints, "best", step)
+        best_step = s.progress.best["step"] if s.progress.best else None
+        checkpoint.prune(s.folder.checkpoints, s.experiment.train.keep_checkpoints, best_step)
+        self.saved = (step, s.progress.eval_due)

@@ -1,0 +1,108 @@
+"""The demo's pretrained encoder: a tiny BERT taught to fill in missing words of the demo generator's sentences."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from oelm_core.config import Shape
+from oelm_core.data import files, synthetic
+from oelm_core.data.tokenizers import demo_tokenizer
+from oelm_core.errors import Refused
+from oelm_core.models import seeded
+from oelm_core.training.batches import Plan
+
+DEFAULT_SHAPE = Shape(layers=3, d_model=96, heads=4, d_ff=256, vocab=320, positions=64)
+STEPS = 500
+BATCH = 64
+LR = 2e-3
+MASKED = 0.2
+SEED = 7
+
+
+def ensure_demo_encoder(cache: Path, shape: Shape | None = None, say: Callable[[str], None] = lambda _: None) -> Path:
+    """The folder of the demo encoder in transformers' format, pretrained now if it is not there yet.
+
+    Deterministic; runs started at once wait for the one that makes it.
+    """
+    shape = shape or DEFAULT_SHAPE
+    recipe = [shape.model_dump(), STEPS, BATCH, LR, MASKED, SEED, synthetic.VERSION]
+    key = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:8]
+    folder = cache / f"demo-bert-{key}"
+    if (folder / "config.json").is_file():
+        return folder
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with open(cache / f".demo-bert-{key}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "config.json").is_file():
+                say(f"pretraining the demo encoder for {STEPS} steps, once")
+                _make(folder, cache, shape, say)
+    except OSError as error:
+        raise Refused(f"cannot write the demo encoder to {cache}: {error.strerror or error}.") from None
+    return folder
+
+
+def _make(folder: Path, cache: Path, shape: Shape, say: Callable[[str], None]) -> None:
+    model, tokenizer = pretrain(shape, synthetic.ensure("demo-sentiment", cache), say)
+    draft = Path(tempfile.mkdtemp(dir=cache, prefix=".demo-bert-"))
+    try:
+        model.save_pretrained(draft)
+        tokenizer.save_pretrained(draft)
+        draft.chmod(0o755)
+        os.rename(draft, folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def pretrain(shape: Shape, data: Path, say: Callable[[str], None], steps: int = STEPS) -> tuple[Any, Any]:
+    """Masked language modelling over the training sentences, from scratch. Returns (model, tokenizer)."""
+    from transformers import BertForMaskedLM
+
+    from oelm_core.models.bert import encoder_config
+
+    tokenizer = demo_tokenizer()
+    tokens = _sentences(data, tokenizer, shape.positions)  # [sentences, longest]
+    plan = Plan(len(tokens), BATCH, 1, SEED)
+    with seeded(SEED):
+        model: Any = BertForMaskedLM(encoder_config(shape, "bert", 2, 0.0))
+        optimiser = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.01, fused=True)
+        model.train()
+        for step in range(1, steps + 1):
+            warm, decay = min(1.0, step / (0.1 * steps)), 1.0 - (step - 1) / steps
+            for group in optimiser.param_groups:
+                group["lr"] = LR * min(warm, decay)
+            batch = torch.from_numpy(tokens[plan.step(step)])
+            inputs, labels = _mask(batch, tokenizer)
+            loss = model(input_ids=inputs, attention_mask=(batch != tokenizer.pad_token_id).long(), labels=labels).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+            if step % 100 == 0:
+                say(f"pretraining step {step}/{steps}  loss {loss.item():.3f}")
+    return model, tokenizer
+
+
+def _sentences(data: Path, tokenizer: Any, longest: int) -> np.ndarray:
+    table = files.find_splits(data, files.TABLES)["train"][0]
+    texts = [str(row["sentence"]) for row in files.read_rows(table)]
+    encoded = tokenizer(texts, truncation=True, max_length=longest, padding=True)["input_ids"]
+    return np.asarray(encoded, np.int64)
+
+
+def _mask(batch: torch.Tensor, tokenizer: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """(inputs with some words replaced by [MASK], labels that are -100 elsewhere)."""
+    special = torch.tensor(sorted({tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id}))
+    chosen = (torch.rand(batch.shape) < MASKED) & ~torch.isin(batch, special)
+    return batch.masked_fill(chosen, tokenizer.mask_token_id), batch.masked_fill(~chosen, -100)
