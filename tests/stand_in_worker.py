@@ -18,6 +18,10 @@ from oelm_core.runs.metrics import MetricsWriter
 from oelm_core.training import watch
 
 
+def next_value(value: int, step: int) -> int:
+    return (value * 6364136223846793005 + step) % 2**61
+
+
 class Worker:
     """Sums a sequence that depends on the seed and the step alone, so a resumed run must end at the same number."""
 
@@ -37,10 +41,12 @@ class Worker:
         metrics = MetricsWriter(self.folder.metrics) if self.rank == 0 else None
         pace = float(os.environ.get("STAND_IN_STEP", "0.02"))
         print(f"stand-in {os.getpid()} rank {self.rank} starts at step {self.step}", flush=True)
+        for name in ("OELM_DEVICE", "CUDA_VISIBLE_DEVICES", "OELM_THREADS", "WORLD_SIZE"):
+            print(f"{name}={os.environ.get(name)}", flush=True)
         while self.step < self.total and self.stop_with is None:
             time.sleep(pace)
             self.step += 1
-            self.value = (self.value * 6364136223846793005 + self.step) % 2**61
+            self.value = next_value(self.value, self.step)
             self._misbehave()
             if metrics is not None:
                 metrics.write("train", self.step, loss=1 / self.step)

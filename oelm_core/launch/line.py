@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from oelm_core.launch import lease
 from oelm_core.runs import process
 
-SECONDS_FOR_A_RUNNER = 30.0
+SECONDS_FOR_A_RUNNER = 10.0
 """A ticket the launcher drew counts for so long without a runner behind it."""
 
 
@@ -73,7 +73,7 @@ def ahead_of(ticket: Path) -> list[Ticket]:
             continue
         path = ticket.parent / name
         record = lease.read_record(path)
-        if path == ticket or _is_live(record):
+        if path == ticket or is_live(record):
             if path == ticket or not process.is_frozen(record.get("pid") or 0):
                 tickets.append(_parse(path, record))  # a frozen runner must not hold up the whole line
         elif record:
@@ -115,7 +115,8 @@ def last_change() -> int:
         return 0
 
 
-def _is_live(record: dict[str, Any]) -> bool:
+def is_live(record: dict[str, Any]) -> bool:
+    """Whether a ticket still stands for somebody: a living runner, or one that may yet come up."""
     if record.get("boot_id") != process.boot_id():
         return False
     if record.get("pid") is None:
