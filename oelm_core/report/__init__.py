@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from oelm_core.errors import BadInput
 
 if TYPE_CHECKING:
-    from oelm_core.compare.comparison import Comparison
+    from collections.abc import Sequence
+
+    from oelm_core.compare.comparison import Comparison, Finding
 
 FORMATS = ("markdown", "csv", "json", "latex", "html")
 
@@ -44,3 +46,10 @@ def render(comparison: Comparison, format: str, lang: str = "en") -> str:  # noq
     from oelm_core.report.html import render_html
 
     return render_html(document)
+
+
+def render_audit(findings: Sequence[Finding], format: str = "text", lang: str = "en") -> str:  # noqa: A002
+    """The audit of published figures by itself, in one of FORMATS or "text"."""
+    from oelm_core.report.audit_page import render_findings
+
+    return render_findings(findings, format, lang)

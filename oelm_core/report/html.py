@@ -1,0 +1,84 @@
+"""A self-contained HTML report: tables, findings, curves with hover values, in one file that needs no network."""
+
+from __future__ import annotations
+
+from html import escape
+
+from oelm_core.compare.comparison import Finding
+from oelm_core.report.document import Document, Section
+from oelm_core.report.headings import Words
+from oelm_core.report.page import SCRIPT, STYLE
+from oelm_core.report.svg import svg_chart
+from oelm_core.report.tables import GRADE_MARKS, MARKS, Table
+
+
+def render_html(document: Document) -> str:
+    words = Words(document.lang)
+    body = "".join(
+        f'<section id="s{place}"><h2>{escape(section.heading)}</h2>{_section(section, words)}</section>'
+        for place, section in enumerate(document.sections)
+    )
+    links = "".join(f'<a href="#s{place}">{escape(s.heading)}</a>' for place, s in enumerate(document.sections))
+    language = "zh-Hans" if document.lang == "zh" else "en"
+    theme = "明/暗" if document.lang == "zh" else "light / dark"
+    return (
+        f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(document.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f'<header><h1>{escape(document.title)}</h1><button id="theme" type="button">{theme}</button></header>\n'
+        f"<nav>{links}</nav>\n{body}\n</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
+    )
+
+
+def _section(section: Section, words: Words) -> str:
+    parts = [f"<p>{escape(paragraph)}</p>" for paragraph in section.paragraphs]
+    parts += [svg_chart(chart) for chart in section.charts]
+    if section.findings:  # as cards: a table of sentences is hard to read
+        parts.append(_findings(section.findings, words))
+    else:
+        parts += [html_table(table, section.heading) for table in section.tables if table.rows]
+    if section.code:
+        parts.append(f"<pre><code>{escape(chr(10).join(section.code))}</code></pre>")
+    if section.items:
+        items = "".join(f"<li>{escape(item)}</li>" for item in section.items)
+        parts.append(f'<ul class="plain">{items}</ul>')
+    return "\n".join(parts)
+
+
+def html_table(table: Table, heading: str = "") -> str:
+    caption = f"<caption>{escape(table.title)}</caption>" if table.title and table.title != heading else ""
+    head = "".join(
+        f"<th{_side(align)}>{escape(text)}</th>" for text, align in zip(table.columns, table.align, strict=True)
+    )
+    rows = []
+    for place, row in enumerate(table.rows):
+        cells = "".join(
+            f"<td{_side(align, cell)}>{escape(cell)}</td>" for cell, align in zip(row, table.align, strict=True)
+        )
+        rows.append(f'<tr class="strong">{cells}</tr>' if place in table.strong else f"<tr>{cells}</tr>")
+    body = "".join(rows)
+    whole = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll">{whole}</div>'
+
+
+def _side(align: str, cell: str = "") -> str:
+    classes = ["r"] if align == "r" else []
+    classes += [name for name in ("met", "missed") if cell.startswith(f"{MARKS[name]} ")]
+    return f' class="{" ".join(classes)}"' if classes else ""
+
+
+def _findings(findings: tuple[Finding, ...], words: Words) -> str:
+    return f'<ul class="findings">{"".join(_finding(finding, words) for finding in findings)}</ul>'
+
+
+def _finding(finding: Finding, words: Words) -> str:
+    more = []
+    if finding.settle_with:
+        more.append(f"{escape(words('Settle with'))}: <code>{escape(finding.settle_with)}</code>")
+    if finding.source:
+        more.append(f"{escape(words('Source'))}: {escape(finding.source)}")
+    label = f"{GRADE_MARKS[finding.grade]} {words(finding.grade)}: {finding.what}"
+    why = escape(finding.why[:1].upper() + finding.why[1:])
+    small = f'<span class="settle">{" · ".join(more)}</span>' if more else ""
+    return f'<li class="{finding.grade}"><span class="badge">{escape(label)}</span>{why}{small}</li>'

@@ -1,0 +1,104 @@
+"""LaTeX with booktabs: a document that compiles as it is, and tables that can be cut out of it."""
+
+from __future__ import annotations
+
+from oelm_core.report.document import Document, Section
+from oelm_core.report.tables import Table
+
+_PREAMBLE = r"""\documentclass[10pt]{article}
+%s\usepackage[margin=2cm]{geometry}
+\usepackage{booktabs,longtable,array,graphicx,amssymb}
+\newsavebox{\widetable}
+\newenvironment{fitted}{\begin{lrbox}{\widetable}}{\end{lrbox}\ifdim\wd\widetable>\linewidth
+  \resizebox{\linewidth}{!}{\usebox{\widetable}}\else\usebox{\widetable}\fi}
+\setlength{\parindent}{0pt}\setlength{\parskip}{4pt}
+"""
+_LATIN = (
+    "\\usepackage[T1]{fontenc}\n\\usepackage[utf8]{inputenc}\n\\IfFileExists{lmodern.sty}{\\usepackage{lmodern}}{}\n"
+)
+_CHINESE = "\\usepackage[UTF8]{ctex}\n"
+_SYMBOLS = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "✔": r"\checkmark{}",
+    "✗": r"$\times$",
+    "⚠": r"$\triangle$",
+    "±": r"$\pm$",
+    "·": r"$\cdot$",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "–": "--",
+    '"': "''",
+    "…": r"\ldots{}",
+}
+LONG = 40
+"""Text cells longer than this wrap in a column of fixed width."""
+
+
+def render_latex(document: Document) -> str:
+    parts = [_PREAMBLE % (_CHINESE if document.lang == "zh" else _LATIN)]
+    parts.append(f"\\title{{{escape(document.title)}}}\n\\date{{}}\n\\begin{{document}}\n\\maketitle")
+    for section in document.sections:
+        parts += [f"\\section*{{{escape(section.heading)}}}", *_section(section)]
+    return "\n\n".join(parts) + "\n\n\\end{document}\n"
+
+
+def escape(text: str) -> str:
+    return "".join(_SYMBOLS.get(character, character) for character in text)
+
+
+def _section(section: Section) -> list[str]:
+    parts = [escape(paragraph) for paragraph in section.paragraphs]
+    parts += [latex_table(table) for table in section.tables if table.rows]
+    if section.code:
+        lines = " \\\\\n".join(f"\\texttt{{{escape(line)}}}" for line in section.code)
+        parts.append(f"{{\\raggedright {lines}\\par}}")
+    if section.items:
+        items = "\n".join(f"\\item {escape(item)}" for item in section.items)
+        parts.append(f"{{\\raggedright\\begin{{itemize}}\n{items}\n\\end{{itemize}}}}")
+    return parts
+
+
+def latex_table(table: Table) -> str:
+    """`tabular` in a `table`, shrunk to the line when too wide; text-heavy ones as `longtable` over pages."""
+    widths = [max(len(row[column]) for row in table.rows) for column in range(len(table.columns))]
+    wrapped = any(width > LONG for width in widths)
+    columns = _wrapped_columns(table, widths) if wrapped else table.align
+    head = " & ".join(escape(heading) for heading in table.columns) + r" \\"
+    body = "\n".join(
+        " & ".join(_cell(cell, p in table.strong) for cell in row) + r" \\" for p, row in enumerate(table.rows)
+    )
+    if wrapped:
+        return (
+            f"{{\\small\\setlength{{\\tabcolsep}}{{4pt}}\n\\begin{{longtable}}{{{columns}}}\n\\multicolumn{{{len(table.columns)}}}{{l}}"
+            f"{{\\textbf{{{escape(table.title)}}}}} \\\\\n\\toprule\n{head}\n\\midrule\n\\endhead\n"
+            f"{body}\n\\bottomrule\n\\end{{longtable}}}}"
+        )
+    return (
+        f"\\begin{{table}}[ht!]\n\\centering\\small\n\\textbf{{{escape(table.title)}}}\\\\[2pt]\n\\begin{{fitted}}\n"
+        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head}\n\\midrule\n{body}\n\\bottomrule\n"
+        "\\end{tabular}\n\\end{fitted}\n\\end{table}"
+    )
+
+
+def _cell(text: str, strong: bool) -> str:
+    return f"\\textbf{{{escape(text)}}}" if strong else escape(text)
+
+
+def _wrapped_columns(table: Table, widths: list[int]) -> str:
+    """Long text shares what the short columns leave of the line."""
+    wanted = [max(10, min(width, 90)) for width in widths]
+    room = 0.98 - 0.0175 * len(wanted)  # the space between columns, 4 pt on each side
+    return "".join(f">{{\\raggedright\\arraybackslash}}p{{{room * w / sum(wanted):.3f}\\linewidth}}" for w in wanted)

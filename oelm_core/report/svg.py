@@ -1,0 +1,133 @@
+"""Curves as inline SVG: readable without scripts, with the values at hand for hovering."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+
+from oelm_core.report.document import Chart
+
+WIDTH, HEIGHT = 720, 300
+LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 34
+DASHES = ("", "6 3", "2 3", "8 3 2 3")
+COLOURS = 8
+
+
+def svg_chart(chart: Chart) -> str:
+    """One figure: axes, a line per run (colour by arm, dash by seed), and its points as data for the script."""
+    points = [point for _, line in chart.lines for point in line]
+    finite = [(x, y) for x, y in points if math.isfinite(y)]
+    if not finite:
+        return ""
+    steps = [x for x, _ in finite]
+    values = [y for _, y in finite]
+    logarithmic = chart.logarithmic and min(values) > 0
+    low, high = _padded(min(values), max(values), logarithmic)
+    first, last = min(steps), max(max(steps), min(steps) + 1)
+
+    def across(step: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * (step - first) / (last - first)
+
+    def down(value: float) -> float:
+        share = math.log(value / low) / math.log(high / low) if logarithmic else (value - low) / (high - low)
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
+
+    parts = [_axes(chart, first, last, low, high, logarithmic, across, down)]
+    data = []
+    for (label, line), (colour, dash) in zip(chart.lines, line_styles(chart), strict=True):
+        shown = [(x, y) for x, y in line if math.isfinite(y) and (y > 0 or not logarithmic)]
+        path = " ".join(f"{across(x):.1f},{down(y):.1f}" for x, y in shown)
+        style = f' stroke-dasharray="{dash}"' if dash else ""
+        parts.append(f'<polyline class="line c{colour}" points="{path}"{style}/>')
+        if len(shown) <= 40:
+            parts += [
+                f'<circle class="dot c{colour}" cx="{across(x):.1f}" cy="{down(y):.1f}" r="2.4">'
+                f"<title>{html.escape(label)}, {x:,}: {y:.4g}</title></circle>"
+                for x, y in shown
+            ]
+        data.append(
+            {
+                "label": label,
+                "colour": colour,
+                "points": [[x, round(across(x), 1), round(down(y), 1), y] for x, y in shown],
+            }
+        )
+    payload = html.escape(json.dumps(data, separators=(",", ":")), quote=True)
+    title = html.escape(chart.title)
+    return (
+        f'<figure class="chart"><figcaption>{title}</figcaption>{_legend(chart)}'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}" data-lines="{payload}">'
+        f'{"".join(parts)}<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/></svg>'
+        '<div class="tip" hidden></div></figure>'
+    )
+
+
+def line_styles(chart: Chart) -> list[tuple[int, str]]:
+    """(colour number, dash) of each line: one colour an arm, seeds of an arm told apart by dashes."""
+    arms: list[str] = []
+    seen: dict[str, int] = {}
+    styles = []
+    for label, _ in chart.lines:
+        arm = label.rpartition(" s")[0] if label.rpartition(" s")[2].isdigit() else label
+        if arm not in arms:
+            arms.append(arm)
+        place = seen.get(arm, 0)
+        seen[arm] = place + 1
+        styles.append((arms.index(arm) % COLOURS, DASHES[place % len(DASHES)]))
+    return styles
+
+
+def _padded(low: float, high: float, logarithmic: bool) -> tuple[float, float]:
+    if low == high:
+        return (low * 0.9, high * 1.1) if logarithmic else (low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1))
+    if logarithmic:
+        room = (high / low) ** 0.06
+        return low / room, high * room
+    return low - 0.06 * (high - low), high + 0.06 * (high - low)
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Round numbers between low and high.
+
+    >>> ticks(0, 400)
+    [0.0, 100.0, 200.0, 300.0, 400.0]
+    """
+    raw = (high - low) / max(count - 1, 1)
+    size = 10 ** math.floor(math.log10(raw))
+    step = next(size * nice for nice in (1, 2, 2.5, 5, 10) if size * nice >= raw * 0.999)
+    start = math.ceil(low / step - 1e-9)
+    return [round(place * step, 10) for place in range(start, math.floor(high / step + 1e-9) + 1)]
+
+
+def _axes(chart, first, last, low, high, logarithmic, across, down) -> str:  # type: ignore[no-untyped-def]
+    parts = []
+    for tick in ticks(low, high):
+        if low <= tick <= high and (tick > 0 or not logarithmic):
+            y = down(tick)
+            parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>')
+    for tick in ticks(first, last, 6):
+        if first <= tick <= last:
+            x = across(tick)
+            parts.append(
+                f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{tick:,.0f}</text>'
+            )
+    base = HEIGHT - BOTTOM
+    parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
+    middle = LEFT + (WIDTH - LEFT - RIGHT) / 2
+    parts.append(
+        f'<text class="label" x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">{html.escape(chart.x)}</text>'
+    )
+    return "".join(parts)
+
+
+def _legend(chart: Chart) -> str:
+    items = []
+    for (label, _), (colour, dash) in zip(chart.lines, line_styles(chart), strict=True):
+        style = f' stroke-dasharray="{dash}"' if dash else ""
+        items.append(
+            '<span class="key"><svg width="26" height="8">'
+            f'<line class="line c{colour}" x1="1" x2="25" y1="4" y2="4"{style}/></svg>{html.escape(label)}</span>'
+        )
+    return f'<div class="legend">{"".join(items)}</div>'
