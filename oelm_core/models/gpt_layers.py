@@ -59,9 +59,19 @@ class Attention(nn.Module):
         q, k, v = self.project(x)
         if cache is not None:
             k, v = cache.update(k, v, self.index)
-        bias = self.extras.logit_bias(q.shape[2], k.shape[2], q.dtype) if self.extras is not None else None
-        out = self._attend(q, k, v, join_mask(mask, bias), plain=mask is None and cache is None)
+        out = self._attend(q, k, v, self._with_bias(mask, q, k), plain=mask is None and cache is None)
         return self.o_proj(out.transpose(1, 2).flatten(2))
+
+    def _with_bias(self, mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+        bias = self.extras.logit_bias(q.shape[2], k.shape[2], q.dtype) if self.extras is not None else None
+        return join_mask(mask, bias)
+
+    def visible(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+        """The whole mask, for who wants to see the attention map: what forward leaves to `is_causal` written out."""
+        joined = self._with_bias(mask, q, k)
+        if joined is None:
+            joined = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+        return joined
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, plain: bool) -> Tensor:
         """Weighted values `[B, H, T, c]`. plain: all T tokens look at one another, nothing padded, nothing cached."""

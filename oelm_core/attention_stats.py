@@ -1,0 +1,136 @@
+"""What heads look at, on a fixed batch: entropy, distance, and how far two arms' attention patterns are apart."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from oelm_core.models.gpt_layers import Attention
+from oelm_core.models.structure import AttentionLayer, attention_layers
+
+
+def attention_patterns(model: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
+    """Attention probabilities `[layers, batch, heads, queries, keys]` (fp32, CPU) of one forward pass, no dropout.
+
+    Read off queries, keys and mask as they enter the attention, extras included, so SDPA stays switched on. Meant for
+    a small batch: 12 layers x 12 heads x 4 texts of 64 tokens are 9 MB.
+    """
+    seen: dict[int, Tensor] = {}
+    was_training = model.training
+    model.eval()
+    try:
+        with _watching(attention_layers(model), seen), torch.no_grad():
+            model(**inputs)
+    finally:
+        model.train(was_training)
+    return torch.stack([seen[index] for index in sorted(seen)])
+
+
+def summarise(patterns: Tensor, real: Tensor | None = None) -> dict[str, list[list[float]]]:
+    """Per layer and head, averaged over queries: entropy in nats, and mean distance |i - j| in tokens.
+
+    real: `[batch, tokens]`, 1 for tokens that count; padding is left out.
+    """
+    tokens = patterns.shape[-1]
+    places = torch.arange(tokens, dtype=torch.float32)
+    far = (places[:, None] - places[None, :]).abs()
+    entropy = -(patterns * patterns.clamp(min=1e-30).log()).sum(-1)  # [layers, batch, heads, queries]
+    return {
+        "entropy": _over_queries(entropy, real).tolist(),
+        "distance": _over_queries((patterns * far).sum(-1), real).tolist(),
+    }
+
+
+def pattern_distance(one: Tensor, other: Tensor, real: Tensor | None = None) -> list[list[float]]:
+    """Total variation between two arms' patterns on the same batch, per layer and head: 0 same, 1 disjoint."""
+    if one.shape != other.shape:
+        raise ValueError(f"patterns of shapes {list(one.shape)} and {list(other.shape)} are not of one batch and model")
+    distance: list[list[float]] = _over_queries((one - other).abs().sum(-1) / 2, real).tolist()
+    return distance
+
+
+def save_patterns(path: Path, patterns: Tensor, real: Tensor | None = None) -> None:
+    """Half precision, compressed; for comparing arms after they have run."""
+    arrays = {"patterns": patterns.to(torch.float16).numpy()}
+    if real is not None:
+        arrays["real"] = real.cpu().numpy()
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def load_patterns(path: Path) -> tuple[Tensor, Tensor | None]:
+    with np.load(path, allow_pickle=False) as arrays:
+        patterns = torch.from_numpy(arrays["patterns"].astype(np.float32))
+        real = torch.from_numpy(arrays["real"]) if "real" in arrays else None
+    return patterns, real
+
+
+def _over_queries(values: Tensor, real: Tensor | None) -> Tensor:
+    """`[layers, batch, heads, queries]` averaged to `[layers, heads]` over the queries that are real."""
+    if real is None:
+        return values.mean((1, 3))
+    weight = real.cpu().float()[None, :, None, :]
+    return (values * weight).sum((1, 3)) / weight.sum()
+
+
+@contextlib.contextmanager
+def _watching(layers: list[AttentionLayer], seen: dict[int, Tensor]) -> Iterator[None]:
+    handles: list[Any] = []
+    try:
+        for layer in layers:
+            handles += _watch_ours(layer, seen) if isinstance(layer.module, Attention) else _watch_encoder(layer, seen)
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _watch_ours(layer: AttentionLayer, seen: dict[int, Tensor]) -> list[Any]:
+    def look(module: nn.Module, args: tuple[Any, ...]) -> None:
+        assert isinstance(module, Attention)
+        query, key, _ = module.project(args[0])
+        seen[layer.index] = _probabilities(query, key, module.visible(query, key, args[1]))
+
+    return [layer.module.register_forward_pre_hook(look)]
+
+
+def _watch_encoder(layer: AttentionLayer, seen: dict[int, Tensor]) -> list[Any]:
+    """Queries and keys as their modules give them; the mask as the attention gets it, position bias and all."""
+    caught: dict[str, Any] = {}
+
+    def keep(name: str) -> Any:
+        return lambda module, args, output: caught.__setitem__(name, output)
+
+    def keep_mask(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        caught["mask"] = args[1] if len(args) > 1 else kwargs.get("attention_mask")
+
+    def look(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        query = caught["query"].unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+        key = caught["key"].unflatten(-1, (layer.key_heads, -1)).transpose(1, 2)
+        seen[layer.index] = _probabilities(query, key, caught["mask"])
+
+    outer = {"query": _outermost(layer, layer.query), "key": _outermost(layer, layer.key)}
+    handles = [module.register_forward_hook(keep(name)) for name, module in outer.items()]
+    handles.append(layer.module.register_forward_pre_hook(keep_mask, with_kwargs=True))
+    handles.append(layer.module.register_forward_hook(look))
+    return handles
+
+
+def _outermost(layer: AttentionLayer, linear: nn.Linear) -> nn.Module:
+    """The child of the attention module that holds a Linear: itself, or the LoRA layer around it."""
+    return next(child for child in layer.module.children() if any(m is linear for m in child.modules()))
+
+
+def _probabilities(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+    """softmax(q k^T / sqrt(c) + mask) of q `[B, H, T, c]`, k `[B, key_heads, S, c]`."""
+    key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    logits = query.float() @ key.float().transpose(2, 3) * query.shape[-1] ** -0.5
+    if mask is not None:
+        logits = logits.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else logits + mask
+    return logits.softmax(-1).cpu()
