@@ -64,11 +64,11 @@ class Desk(Generic[Request, Answer]):
                     self._wake.wait(self.every)
                 if self._closed:
                     return
-                if self._request is None or (not self._asked and self.every is None):
+                if not self._asked and self.every is None:
                     continue
                 request, self._asked, self._busy = self._request, False, True
             try:
-                answer = self._work(request)
+                answer = self._work(request)  # type: ignore[arg-type]
                 if answer is not None and not self._closed:
                     self._deliver(answer)
                 self._last_error = ""

@@ -1,0 +1,144 @@
+"""The one registry of what can be done: keys, footer hints, help and command palette are all made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from textual.binding import Binding, BindingType
+
+
+@dataclass(frozen=True)
+class Action:
+    """`where` is the screen or widget whose method `action_<name>` does it; `writes` ones are off in --readonly."""
+
+    name: str
+    keys: str
+    title: str
+    help: str
+    where: str = "home"
+    group: str = "Runs"
+    writes: bool = False
+    hint: int = 0
+    """Place in the footer's order, 0 for not shown there; the lowest stay when it gets narrow."""
+    palette: bool = True
+
+    @property
+    def first_key(self) -> str:
+        return shown_key(self.keys.split(",")[0])
+
+
+ACTIONS: tuple[Action, ...] = (
+    Action("launch", "l", "Launch", "Start the preset under the cursor, or all marked ones", hint=1, writes=True),
+    Action("compare", "c", "Compare", "Compare the marked runs, or the run's arm with its baseline", hint=2),
+    Action("stop", "s", "Stop", "Checkpoint and stop the run (or the marked ones)", hint=4, writes=True),
+    Action("kill", "K", "Kill", "End the run at once, without a checkpoint", writes=True),
+    Action("resume", "r", "Resume", "Go on from the newest complete checkpoint", hint=5, writes=True),
+    Action("delete", "delete,D", "Delete", "Delete the run's folder; never a live one", writes=True),
+    Action("export", "e", "Export", "Write the comparison of what is marked to a file", hint=7),
+    Action("filter", "slash", "Filter", 'Filter runs: state:running family:gpt lr>=1e-3 "tiny"', hint=3),
+    Action("sort", "o", "Sort", "Sort runs by the next column; a click on a heading does too"),
+    Action("mark", "space", "Mark", "Mark or unmark what is under the cursor"),
+    Action("unmark", "escape", "Clear", "Clear the filter and all marks"),
+    Action("note", "t", "Tag, note", "Write tags and a note on the run", writes=True),
+    Action("copy_id", "y", "Copy id", "Copy the run's id through the terminal"),
+    Action("copy_path", "p", "Copy path", "Show and copy the run's folder path"),
+    Action("full_log", "f", "Full log", "The run's log over the whole screen", hint=8),
+    Action("seen", "a", "Seen", "Take away the attention mark of the run", writes=True),
+    Action("next_pane", "tab", "Pane", "Next pane", group="Moving", hint=6),
+    Action("previous_pane", "shift+tab", "Back", "Previous pane", group="Moving"),
+    Action("pane('presets')", "1", "Presets", "Go to the presets", group="Moving"),
+    Action("pane('runs')", "2", "Runs", "Go to the runs", group="Moving"),
+    Action("pane('run')", "3", "Run", "Go to the selected run's tabs", group="Moving"),
+    Action("pane('devices')", "4", "Devices", "GPUs with their history and processes", group="Moving"),
+    Action("next_tab", "right_square_bracket", "Next tab", "Next tab of the run", group="Moving"),
+    Action("previous_tab", "left_square_bracket", "Previous tab", "Previous tab of the run", group="Moving"),
+    Action("zoom_pane", "z", "Whole screen", "Give the pane the whole screen, and back", group="Moving"),
+    Action("chart('quantity')", "v", "Next curve", "Validation, training loss, rate, step time", group="Curves"),
+    Action("chart('x')", "x", "x axis", "Step, time or tokens", group="Curves"),
+    Action("chart('log')", "g", "Log scale", "Linear or logarithmic y", group="Curves"),
+    Action("chart('smooth')", "m", "Smoothing", "Off, 0.6, 0.9, 0.97, 0.99", group="Curves"),
+    Action("chart('baseline')", "b", "Baseline", "Show the baseline's curve too", group="Curves"),
+    Action("chart('cursor_left')", "left", "Cursor left", "Values further left", where="curves", group="Curves"),
+    Action(
+        "chart('cursor_right')", "right", "Cursor right", "Read values further right", where="curves", group="Curves"
+    ),
+    Action("chart('zoom_in')", "plus,equals_sign", "Zoom in", "Around the cursor", where="curves", group="Curves"),
+    Action("chart('zoom_out')", "minus", "Zoom out", "Wider", where="curves", group="Curves"),
+    Action("chart('reset')", "0", "All", "The whole curve, no cursor", where="curves", group="Curves"),
+    Action("log('up')", "up,k", "Up", "One line up", where="log", group="Log", palette=False),
+    Action("log('down')", "down,j", "Down", "One line down", where="log", group="Log", palette=False),
+    Action("log('page_up')", "pageup,b", "Page up", "One page up", where="log", group="Log", palette=False),
+    Action("log('page_down')", "pagedown", "Page down", "One page down", where="log", group="Log", palette=False),
+    Action("log('top')", "home", "Top", "The beginning of the log", where="log", group="Log", palette=False),
+    Action("log('end')", "end,G", "Follow", "The end of the log, following it", where="log", group="Log"),
+    Action("log('search')", "slash", "Search", "Find text; lower case finds any case", where="log", group="Log"),
+    Action("log('next')", "n", "Next hit", "Next line with the text", where="log", group="Log"),
+    Action("log('previous')", "N", "Previous hit", "Previous line with the text", where="log", group="Log"),
+    Action("log('only')", "F", "Hits only", "Show only lines with the text", where="log", group="Log"),
+    Action("log('wrap')", "w", "Wrap", "Wrap long lines, or cut them", where="log", group="Log"),
+    Action("log('error')", "E", "To the error", "Jump to the newest traceback or error", where="log", group="Log"),
+    Action("turn(-1)", "left", "Previous", "Previous group", where="compare", group="Compare", hint=1),
+    Action("turn(1)", "right", "Next", "Next group: data set or model", where="compare", group="Compare", hint=2),
+    Action("other_pair", "down,j", "Other arms", "Next three arms", where="compare", group="Compare"),
+    Action("baseline", "b", "Baseline", "Take the next arm as the baseline", where="compare", group="Compare"),
+    Action("samples", "t", "Samples", "Generated text side by side", where="compare", group="Compare", hint=3),
+    Action("export", "e", "Export", "Write what is on the screen to a file", where="compare", group="Compare", hint=4),
+    Action("copy", "y", "Copy", "Copy the Markdown through the terminal", where="compare", group="Compare", hint=5),
+    Action("chart('quantity')", "v", "Next curve", "Metric, loss, training loss", where="compare", group="Compare"),
+    Action("chart('log')", "g", "Log scale", "Linear or logarithmic y", where="compare", group="Compare"),
+    Action("back", "escape,q", "Back", "Back to the home screen", where="compare", group="Compare", hint=6),
+    Action("help", "question_mark", "Help", "All keys", where="app", group="Lab", hint=10),
+    Action(
+        "command_palette",
+        "ctrl+p",
+        "Commands",
+        "Find any action by name",
+        where="app",
+        group="Lab",
+        hint=9,
+        palette=False,
+    ),
+    Action("next_theme", "T", "Theme", "Dark, light, 16 colours dark, 16 colours light", where="app", group="Lab"),
+    Action("toggle_bell", "B", "Bell", "Ring the terminal's bell when a run needs a look", where="app", group="Lab"),
+    Action("reload", "ctrl+r", "Reload presets", "Read the preset files again", where="app", group="Lab"),
+    Action("suspend_process", "ctrl+z", "Suspend", "To the shell; fg comes back", where="app", group="Lab"),
+    Action("leave", "q,ctrl+q", "Quit", "Leave; runs go on", where="app", group="Lab", hint=11),
+)
+
+
+def actions_of(where: str, readonly: bool = False) -> Iterator[Action]:
+    return (action for action in ACTIONS if action.where == where and not (readonly and action.writes))
+
+
+def bindings(where: str) -> list[BindingType]:
+    """Textual bindings for a screen or widget. What is read-only is refused when pressed, with a word why."""
+    return [Binding(action.keys, action.name, action.title, show=False) for action in actions_of(where)]
+
+
+def hints(*places: str, readonly: bool = False) -> list[Action]:
+    """What the footer shows, most important first."""
+    shown = [action for place in places for action in actions_of(place, readonly) if action.hint]
+    return sorted(shown, key=lambda action: action.hint)
+
+
+_KEY_NAMES = {
+    "slash": "/",
+    "question_mark": "?",
+    "plus": "+",
+    "equals_sign": "=",
+    "minus": "-",
+    "right_square_bracket": "]",
+    "left_square_bracket": "[",
+    "delete": "del",
+    "pageup": "pgup",
+    "pagedown": "pgdn",
+    "escape": "esc",
+}
+
+
+def shown_key(key: str) -> str:
+    """A key as people write it: ^p, shift+tab, /."""
+    if key.startswith("ctrl+"):
+        return "^" + key[5:]
+    return _KEY_NAMES.get(key, key)

@@ -1,0 +1,299 @@
+"""The terminal lab: owns the threads that read, the screens that show, and nothing else."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from textual.app import App
+from textual.reactive import reactive
+
+from oelm_core.errors import LabError
+from oelm_core.runs.folder import home as lab_home
+from oelm_tui.actions import bindings
+from oelm_tui.commands_provider import LabCommands
+from oelm_tui.lab.desk import Desk
+from oelm_tui.lab.detail import Detail, DetailReader, DetailRequest
+from oelm_tui.lab.sampler import LabSampler, Sources, write_notes
+from oelm_tui.lab.settings import Settings
+from oelm_tui.lab.snapshot import Snapshot
+from oelm_tui.lab.view import RunView
+from oelm_tui.messages import CatalogueLoaded, DetailRead, Sampled, Trouble
+from oelm_tui.palette import DARK, LIGHT
+
+if TYPE_CHECKING:
+    from oelm_core.presets import Catalogue
+
+THEMES = ("oelm-dark", "oelm-light", "ansi-dark", "ansi-light")
+STALE = 5.0
+"""Seconds without a snapshot after which the header says so: the disk hangs, the screen does not."""
+
+
+class OelmApp(App[None]):
+    CSS_PATH = "app.tcss"
+    TITLE = "OELM"
+    BINDINGS = bindings("app")
+    COMMANDS = {LabCommands}
+    ENABLE_COMMAND_PALETTE = True
+    snapshot: reactive[Snapshot | None] = reactive(None)
+    detail: reactive[Detail | None] = reactive(None, always_update=True)
+
+    def __init__(
+        self,
+        presets: Path | None = None,
+        readonly: bool = False,
+        sources: Sources | None = None,
+        load: Callable[[], Catalogue] | None = None,
+        every: float = 1.0,
+    ) -> None:
+        """`sources`, `load` and `every` are for tests: their own clock, runs, devices and catalogue."""
+        super().__init__()
+        self.readonly = readonly
+        self.settings = Settings.read(lab_home())
+        self._presets = presets
+        self._load = load
+        self._devices: Any = None
+        self.sampler = LabSampler(sources or self._own_sources())
+        self._reader = DetailReader()
+        self.crash_file: Path | None = None
+        self._told: set[tuple[str, str]] | None = None
+        self._sampled_at = time.monotonic()
+        self.desks: dict[str, Desk[Any, Any]] = {
+            "lab": Desk("lab", lambda _: self.sampler.sample(), self._deliver_snapshot, every, self._tell),
+            "detail": Desk("detail", self._reader.read, self._deliver_detail, every / 2, self._tell),
+            "catalogue": Desk("catalogue", self._read_catalogue, self._deliver_catalogue, None, self._tell),
+        }
+
+    # Threads
+
+    def _own_sources(self) -> Sources:
+        def machine() -> Any:
+            if self._devices is None:
+                from oelm_core.devices import Sampler
+
+                self._devices = Sampler(every=2.0).start()
+            from oelm_tui.lab.cards import machine_of
+
+            return machine_of(self._devices.latest)
+
+        return Sources(machine=machine)
+
+    def _read_catalogue(self, _: object) -> Catalogue:
+        if self._load is not None:
+            return self._load()
+        from oelm_core.presets import load_catalogue
+
+        return load_catalogue(self._presets)
+
+    def _deliver_snapshot(self, snapshot: Snapshot) -> None:
+        self.post_message(Sampled(snapshot))
+
+    def _deliver_detail(self, detail: Detail) -> None:
+        self.post_message(DetailRead(detail))
+
+    def _deliver_catalogue(self, catalogue: Catalogue) -> None:
+        self.sampler.catalogue = catalogue
+        self.post_message(CatalogueLoaded(catalogue))
+
+    def _tell(self, error: Exception) -> None:
+        words = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
+        self.post_message(Trouble(words))
+
+    def on_mount(self) -> None:
+        from oelm_tui.screens.home import Home
+
+        for theme in (DARK, LIGHT):
+            self.register_theme(theme)
+        self.theme = self.settings.theme if self.settings.theme in THEMES else THEMES[0]
+        self.push_screen(Home())
+        self.desks["lab"].ask(None)
+        self.set_interval(1.0, self._watch_the_sampler)
+
+    def on_sampled(self, event: Sampled) -> None:
+        first = self.snapshot is None
+        self._sampled_at = time.monotonic()
+        self.snapshot = event.snapshot
+        self._raise_attention(event.snapshot)
+        if first:  # the presets come after the first paint: reading them costs more than everything before
+            self.desks["catalogue"].ask(None)
+
+    def on_detail_read(self, event: DetailRead) -> None:
+        self.detail = event.detail
+        if self._reader.behind:
+            self.desks["detail"].ask(self._request)
+
+    def on_catalogue_loaded(self, event: CatalogueLoaded) -> None:
+        self.desks["lab"].ask(None)
+
+    def on_trouble(self, event: Trouble) -> None:
+        self.say(event.words, bad=True)
+
+    def _watch_the_sampler(self) -> None:
+        """The clock goes on while a disk hangs, and the header says how old the picture is."""
+        silent = time.monotonic() - self._sampled_at
+        if silent > STALE and self.snapshot is not None:
+            from oelm_tui.widgets.bars import Header
+
+            for header in self.screen.query(Header):
+                header.problem = f"no news for {silent:.0f} s: the disk or the network hangs"
+
+    def look_at(self, view: RunView | None, others: Sequence[RunView]) -> None:
+        """Which run's files the detail thread reads."""
+        if view is not None:
+            self._request = DetailRequest(view, tuple(others))
+            self.desks["detail"].ask(self._request)
+
+    def in_thread(self, work: Callable[[], object]) -> None:
+        """Something slow, once; the next snapshot follows at once."""
+
+        def guarded() -> None:
+            try:
+                work()
+            except (LabError, OSError) as error:
+                self.say_from_thread(str(error), True)
+            self.desks["lab"].ask(None)
+
+        self.run_worker(guarded, thread=True, exit_on_error=False)
+
+    async def on_unmount(self) -> None:
+        for desk in self.desks.values():
+            desk.close()
+        if self._devices is not None:
+            self._devices.stop()
+
+    # Attention
+
+    def _raise_attention(self, snapshot: Snapshot) -> None:
+        """A toast and a bell for what went wrong since we look; what was there before only keeps its mark."""
+        wrong = {(view.id, view.alarm.kind): view for view in snapshot.runs if view.needs_a_look and view.alarm}
+        if self._told is not None:
+            for key in set(wrong) - self._told:
+                view = wrong[key]
+                words = view.alarm.words if view.alarm else ""
+                self.say(f"{view.run.preset} s{view.run.seed} {key[1]}: {words}", bad=True)
+                if self.settings.bell:
+                    self.bell()
+        self._told = set(wrong) | (self._told or set())
+
+    def mark_seen(self, views: Sequence[RunView]) -> None:
+        if self.readonly:
+            return
+        now = self.sampler.sources.now()
+        for view in views:
+            if view.needs_a_look:
+                self.in_thread(lambda view=view: write_notes(view.run, seen=now))  # type: ignore[misc]
+
+    # Saying
+
+    def say(self, words: str, bad: bool = False) -> None:
+        self.notify(words.replace("[", "\\["), severity="error" if bad else "information", timeout=8 if bad else 4)
+
+    def say_from_thread(self, words: str, bad: bool = False) -> None:
+        self.call_from_thread(self.say, words, bad)
+
+    def copy(self, text: str, what: str) -> None:
+        self.copy_to_clipboard(text)
+        self.say(f"{what} copied: {text}")
+
+    def refuse_writing(self) -> bool:
+        """In --readonly: says so and returns True."""
+        if self.readonly:
+            self.say("read-only: started with --readonly", bad=True)
+        return self.readonly
+
+    # Screens
+
+    def open_launch(self, arms: Sequence[str], study: str | None) -> None:
+        if self.refuse_writing():
+            return
+        catalogue = self.snapshot.catalogue if self.snapshot else None
+        if catalogue is None:
+            self.say("the presets are still being read")
+        elif not arms and study is None:
+            self.say("choose a preset or a study first (1)")
+        else:
+            from oelm_tui.screens.launch import Launch
+
+            self.push_screen(Launch(arms, study))
+
+    def open_compare(
+        self,
+        study: str | None = None,
+        presets: Sequence[str] = (),
+        runs: Sequence[str] = (),
+        focus: str | None = None,
+    ) -> None:
+        if self.snapshot is None or self.snapshot.catalogue is None:
+            self.say("the presets are still being read")
+            return
+        from oelm_tui.screens.compare import Compare
+
+        self.push_screen(Compare(study, tuple(presets), tuple(runs), focus))
+
+    def open_log(self, view: RunView) -> None:
+        from oelm_tui.screens.full_log import FullLog
+
+        self.push_screen(FullLog(view))
+
+    # Actions of the app
+
+    def action_help(self) -> None:
+        from oelm_tui.screens.dialogs import Help
+
+        self.push_screen(Help())
+
+    def action_leave(self) -> None:
+        self.exit()
+
+    def action_next_theme(self) -> None:
+        place = THEMES.index(self.theme) if self.theme in THEMES else -1
+        self.theme = THEMES[(place + 1) % len(THEMES)]
+        self._keep(theme=self.theme)
+        self.say(f"theme {self.theme}")
+
+    def action_toggle_bell(self) -> None:
+        self._keep(bell=not self.settings.bell)
+        self.say(f"bell {'on' if self.settings.bell else 'off'}")
+
+    def action_reload(self) -> None:
+        self.desks["catalogue"].ask(None)
+
+    def _keep(self, **changes: Any) -> None:
+        self.settings = self.settings.changed(**changes)
+        if not self.readonly:
+            self.in_thread(lambda: self.settings.write(lab_home()))
+
+    # Crashing
+
+    def _handle_exception(self, error: Exception) -> None:
+        """The traceback goes to a file; the terminal is left clean with one line that names it."""
+        self.crash_file = write_crash(error)
+        super()._handle_exception(error)
+
+    def _print_error_renderables(self) -> None:
+        self._exit_renderables.clear()
+
+
+def write_crash(error: BaseException) -> Path | None:
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    path = lab_home() / "crashes" / f"tui-{time.strftime('%Y%m%d-%H%M%S')}.txt"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError:
+        return None
+    return path
+
+
+def run_app(presets: Path | None, readonly: bool) -> None:
+    """Opens the lab on this terminal; returns when it is left. A crash becomes one sentence that names a file."""
+    app = OelmApp(presets, readonly)
+    app.run()
+    if app.return_code:
+        where = f"; the details are in {app.crash_file}" if app.crash_file else ""
+        print(f"The screen stopped on an error of its own{where}. Runs go on.", file=sys.stderr)
+        raise SystemExit(app.return_code)

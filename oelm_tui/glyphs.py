@@ -1,0 +1,157 @@
+"""Signs that say what colour says, in Unicode and in ASCII; the choice is made once per process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+
+STATE_SIGNS = {
+    "queued": ("◌", "."),
+    "waiting": ("◷", "w"),
+    "starting": ("▹", ">"),
+    "running": ("▶", ">"),
+    "stopping": ("◼", "#"),
+    "finished": ("✔", "+"),
+    "failed": ("✗", "x"),
+    "stopped": ("■", "#"),
+    "lost": ("?", "?"),
+    "unknown": ("?", "?"),
+}
+STATE_ROLES = {
+    "queued": "wait",
+    "waiting": "wait",
+    "starting": "ok",
+    "running": "ok",
+    "stopping": "wait",
+    "finished": "done",
+    "failed": "bad",
+    "stopped": "faint",
+    "lost": "bad",
+    "unknown": "faint",
+}
+
+
+@dataclass(frozen=True)
+class Signs:
+    """All other signs of the screen."""
+
+    ascii_only: bool
+    open: str
+    shut: str
+    never: str
+    partly: str
+    done: str
+    marked: str
+    flag: str
+    up: str
+    down: str
+    dot: str
+    warn: str
+    good: str
+    bad: str
+    note: str
+    arms: tuple[str, str, str, str]
+    bar_full: str
+    bar_steps: str
+    spark: str
+    ellipsis: str
+    dash: str
+    cursor: str
+    times: str
+
+    def state(self, name: str) -> str:
+        return STATE_SIGNS.get(name, ("?", "?"))[1 if self.ascii_only else 0]
+
+
+UNICODE = Signs(
+    False,
+    open="▾",
+    shut="▸",
+    never="○",
+    partly="◐",
+    done="●",
+    marked="◆",
+    flag="⚑",
+    up="↑",
+    down="↓",
+    dot="·",
+    warn="⚠",
+    good="✔",
+    bad="✗",
+    note="·",
+    arms=("●", "▲", "■", "◆"),
+    bar_full="█",
+    bar_steps=" ▏▎▍▌▋▊▉█",
+    spark=" ▁▂▃▄▅▆▇█",
+    ellipsis="…",
+    dash="─",
+    cursor="›",
+    times="×",
+)
+ASCII = Signs(
+    True,
+    open="v",
+    shut=">",
+    never="o",
+    partly="~",
+    done="*",
+    marked="*",
+    flag="!",
+    up="^",
+    down="v",
+    dot="-",
+    warn="!",
+    good="+",
+    bad="x",
+    note="-",
+    arms=("*", "o", "x", "+"),
+    bar_full="#",
+    bar_steps=" #",
+    spark=" .:-=+*#@",
+    ellipsis="~",
+    dash="-",
+    cursor=">",
+    times="x",
+)
+
+
+def wants_ascii() -> bool:
+    """OELM_ASCII=1, or a terminal whose encoding cannot show anything else."""
+    said = os.environ.get("OELM_ASCII")
+    if said is not None:
+        return said not in ("", "0")
+    encoding = getattr(sys.__stdout__, "encoding", None) or "utf-8"
+    return "utf" not in encoding.lower()
+
+
+signs = ASCII if wants_ascii() else UNICODE
+
+
+def use_ascii(ascii_only: bool) -> None:
+    """Switches the signs for the whole process (tests, and the action that toggles it)."""
+    global signs
+    signs = ASCII if ascii_only else UNICODE
+
+
+def bar(share: float | None, width: int) -> str:
+    """A bar of eighths; unknown is dots."""
+    if share is None:
+        return "." * width
+    steps = signs.bar_steps
+    filled = max(0.0, min(1.0, share)) * width
+    whole = int(filled)
+    part = round((filled - whole) * (len(steps) - 1))
+    text = steps[-1] * whole + (steps[part] if whole < width and part else "")
+    return text.ljust(width)[:width]
+
+
+def sparkline(values: list[float], width: int, top: float = 100.0) -> str:
+    """The newest values as little columns, right-aligned."""
+    steps = signs.spark
+    recent = values[-width:]
+    drawn = "".join(
+        steps[min(len(steps) - 1, max(0, round(value / top * (len(steps) - 1))))] if value == value else " "
+        for value in recent
+    )
+    return drawn.rjust(width)

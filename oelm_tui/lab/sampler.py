@@ -1,0 +1,112 @@
+"""Makes snapshots of the lab: lists runs, looks at the tails of live ones, joins notes and devices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oelm_core.errors import LabError
+from oelm_core.runs.store import Run, list_runs
+from oelm_tui.lab.cards import Machine
+from oelm_tui.lab.columns import tail_records
+from oelm_tui.lab.snapshot import Snapshot
+from oelm_tui.lab.view import Notes, RunView, view_of
+
+if TYPE_CHECKING:
+    from oelm_core.presets import Catalogue
+
+
+@dataclass
+class Sources:
+    """Where the facts come from; tests give their own clock, runs and devices."""
+
+    runs: Callable[[], Sequence[Run]] = list_runs
+    machine: Callable[[], Machine | None] = lambda: None
+    now: Callable[[], float] = time.time
+
+
+@dataclass
+class _Known:
+    """What was read of one run and need not be read again."""
+
+    marks: tuple[Any, ...] = ()
+    records: list[dict[str, Any]] = field(default_factory=list)
+    step: int = -1
+    moved: float = 0.0
+    notes: Notes = field(default_factory=Notes)
+    view: RunView | None = None
+
+
+class LabSampler:
+    """`sample` is called by the sampling thread only."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+        self.catalogue: Catalogue | None = None
+        self._known: dict[str, _Known] = {}
+
+    def sample(self) -> Snapshot:
+        now = self.sources.now()
+        try:
+            runs, problem = self.sources.runs(), ""
+        except (LabError, OSError) as error:
+            runs, problem = (), str(error)
+        views = tuple(self._view(run, now) for run in runs)
+        for gone in set(self._known) - {run.id for run in runs}:
+            del self._known[gone]
+        return Snapshot(now, views, self.sources.machine(), self.catalogue, problem)
+
+    def _view(self, run: Run, now: float) -> RunView:
+        known = self._known.setdefault(run.id, _Known())
+        notes_mark = _mark(run.folder.path / "notes.json")
+        live = run.state in ("running", "stopping", "starting")
+        metrics_mark = _mark(run.folder.metrics) if live else None
+        marks = (run, notes_mark, metrics_mark)
+        if known.view is not None and not live and _same(known.marks, marks):
+            return known.view
+        if run.step != known.step:
+            # A run first seen standing still counts from its last sign of life, not from when we came.
+            known.moved = now if known.step >= 0 else (run.started or run.created)
+            known.step = run.step
+        if not known.marks or notes_mark != known.marks[1]:
+            known.notes = read_notes(run)
+        if metrics_mark is not None and (not known.marks or metrics_mark != known.marks[2]):
+            known.records = tail_records(run.folder.metrics)
+            newest = max((record.get("t", 0.0) for record in known.records), default=0.0)
+            known.moved = max(known.moved, min(newest, now))
+        elif not live:
+            known.records = []
+        known.marks = marks
+        known.view = view_of(run, known.records, known.notes, known.moved, now)
+        return known.view
+
+
+def read_notes(run: Run) -> Notes:
+    content = run.folder.read("notes") or {}
+    tags, seen = content.get("tags"), content.get("seen")
+    return Notes(
+        tuple(str(tag) for tag in tags) if isinstance(tags, list) else (),
+        str(content.get("note") or ""),
+        float(seen) if isinstance(seen, (int, float)) else 0.0,
+    )
+
+
+def write_notes(run: Run, **changes: Any) -> None:
+    """Joins changes into notes.json; what other readers wrote there stays."""
+    run.folder.write("notes", {**(run.folder.read("notes") or {}), **changes})
+
+
+def _same(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+    # A finished run is the very same object as long as its files did not change.
+    return bool(before) and before[0] is after[0] and before[1:] == after[1:]
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

@@ -1,0 +1,142 @@
+"""One run as the screen shows it: the run, its pace and time left, whether it needs a look, and what people noted."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from oelm_core.runs.store import Run
+
+LIVE = ("queued", "waiting", "starting", "running", "stopping")
+STALL_FACTOR = 5.0
+STALL_AT_LEAST = 30.0
+"""Seconds: an evaluation between two steps of a fast run is not a stall."""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """notes.json, which readers write: tags, a note, and until when a run's troubles have been seen."""
+
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    seen: float = 0.0
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Why a run needs a look, and since when."""
+
+    kind: str
+    """failed, lost, stalled or nonfinite."""
+    words: str
+    since: float
+
+
+@dataclass(frozen=True)
+class RunView:
+    run: Run
+    pace: float | None = None
+    """Steps a second, evaluations included."""
+    left: float | None = None
+    """Seconds to the end at this pace."""
+    took: float | None = None
+    last: Mapping[str, Any] = field(default_factory=dict)
+    """The newest training record."""
+    alarm: Alarm | None = None
+    notes: Notes = Notes()
+
+    @property
+    def id(self) -> str:
+        return self.run.id
+
+    @property
+    def is_live(self) -> bool:
+        return self.run.state in LIVE
+
+    @property
+    def needs_a_look(self) -> bool:
+        return self.alarm is not None and self.alarm.since > self.notes.seen
+
+    def fields(self) -> dict[str, Any]:
+        """What the filter language can ask about."""
+        run = self.run
+        known: dict[str, Any] = {}
+        for section, values in run.config.items():
+            if isinstance(values, dict):
+                known.update({name: value for name, value in values.items() if name not in ("name", "path")})
+                known.update({f"{section}.{name}": value for name, value in values.items()})
+        known |= {
+            "text": " ".join(
+                (run.id, run.method, run.dataset, str(run.config.get("title", "")), *self.notes.tags, self.notes.note)
+            ),
+            "id": run.id,
+            "preset": run.preset,
+            "state": run.state,
+            "reason": run.reason,
+            "family": run.family,
+            "method": run.method,
+            "dataset": run.dataset,
+            "seed": run.seed,
+            "study": run.study,
+            "host": run.host,
+            "device": run.devices,
+            "step": run.step,
+            "total": run.total,
+            "tag": list(self.notes.tags),
+            "note": self.notes.note,
+            "launcher": run.launcher,
+            "needs": "look" if self.needs_a_look else "",
+        }
+        if run.metric_name:
+            known[run.metric_name] = known["metric"] = run.metric_value
+        return known
+
+
+def pace_of(records: Sequence[Mapping[str, Any]]) -> float | None:
+    """Steps a second from the newest records by the wall clock, or from the step time when there is only one."""
+    train = [record for record in records if record.get("kind") == "train"]
+    if len(train) >= 2:
+        steps, seconds = train[-1]["step"] - train[0]["step"], train[-1].get("t", 0) - train[0].get("t", 0)
+        if steps > 0 and seconds > 0:
+            return float(steps / seconds)
+    step_time = train[-1].get("step_time") if train else None
+    return 1 / step_time if isinstance(step_time, (int, float)) and step_time > 0 else None
+
+
+def usual_gap(records: Sequence[Mapping[str, Any]]) -> float | None:
+    """The usual time between two training records of the run; None before there are enough."""
+    times = [record["t"] for record in records if record.get("kind") == "train" and "t" in record]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    return statistics.median(gaps) if len(gaps) >= 2 else None
+
+
+def alarm_of(run: Run, records: Sequence[Mapping[str, Any]], moved: float, now: float) -> Alarm | None:
+    """Whether the run needs a look. `moved`: when its step last changed, as far as seen."""
+    if run.state == "failed":
+        words = run.message or f"failed: {run.reason or 'unknown reason'}"
+        return Alarm("failed", words, run.ended or run.heartbeat or run.created)
+    if run.state == "lost":
+        return Alarm("lost", run.message or "its processes are gone", run.heartbeat or run.created)
+    if run.state != "running":
+        return None
+    for record in reversed(records):
+        loss = record.get("loss")
+        if isinstance(loss, (int, float)) and not math.isfinite(loss):
+            return Alarm("nonfinite", f"loss is {loss} at step {record['step']}", float(record.get("t", now)))
+    gap = usual_gap(records)
+    if gap is not None and now - moved > max(STALL_AT_LEAST, STALL_FACTOR * gap):
+        return Alarm("stalled", f"no step for {now - moved:.0f} s, usually {gap:.1f} s", moved + STALL_FACTOR * gap)
+    return None
+
+
+def view_of(run: Run, records: Sequence[Mapping[str, Any]], notes: Notes, moved: float, now: float) -> RunView:
+    live = run.state in ("running", "stopping")
+    pace = pace_of(records) if live else None
+    left = (run.total - run.step) / pace if pace and run.total and run.state == "running" else None
+    took = (run.ended - run.started) if run.ended and run.started else None
+    last: Mapping[str, Any] = next((record for record in reversed(records) if record.get("kind") == "train"), {})
+    return RunView(run, pace, left, took, last, alarm_of(run, records, moved, now), notes)

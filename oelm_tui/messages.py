@@ -1,0 +1,49 @@
+"""What the threads tell the screen. A newer message of a kind replaces an older one still waiting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.message import Message
+
+from oelm_tui.lab.detail import Detail
+from oelm_tui.lab.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from oelm_core.presets import Catalogue
+
+
+class Sampled(Message):
+    """A new snapshot of the lab."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
+        self.snapshot = snapshot
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, Sampled)
+
+
+class DetailRead(Message):
+    """The selected run's files, as read just now."""
+
+    def __init__(self, detail: Detail) -> None:
+        super().__init__()
+        self.detail = detail
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, DetailRead)
+
+
+class CatalogueLoaded(Message):
+    def __init__(self, catalogue: Catalogue) -> None:
+        super().__init__()
+        self.catalogue = catalogue
+
+
+class Trouble(Message):
+    """Something in a thread went wrong; the thread goes on."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self.words = words

@@ -1,0 +1,1 @@
+"""Screens: home, launch, compare and the small ones they open."""

@@ -1,0 +1,128 @@
+"""Small dialogs: a confirmation that says what will happen, a form of one or two fields, the help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label, Static
+
+from oelm_tui.actions import ACTIONS, shown_key
+from oelm_tui.panels.text import heading
+from oelm_tui.widgets.lines import Line, ScrollLines
+
+
+class Confirm(ModalScreen[bool]):
+    """Says what will happen and asks. `y` or the button does it; anything else leaves things as they are."""
+
+    BINDINGS = [
+        Binding("escape,n", "answer(False)", show=False),
+        Binding("y", "answer(True)", show=False),
+    ]
+
+    def __init__(self, title: str, what: Sequence[str], button: str, danger: bool = False) -> None:
+        super().__init__()
+        self._title, self._what, self._button, self._danger = title, what, button, danger
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = self._title
+            for words in self._what:
+                yield Static(words, markup=False)
+            with Horizontal(classes="buttons"):
+                look: Literal["error", "primary"] = "error" if self._danger else "primary"
+                yield Button(f"{self._button} (y)", id="yes", variant=look, compact=True)
+                yield Button("Leave it (esc)", id="no", compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one("#no" if self._danger else "#yes", Button).focus()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+
+class Form(ModalScreen[dict[str, str] | None]):
+    """Named fields with their present values; enter saves, escape leaves."""
+
+    BINDINGS = [Binding("escape", "leave", show=False)]
+
+    def __init__(self, title: str, fields: Sequence[tuple[str, str, str]], about: str = "") -> None:
+        """`fields`: (name, label, value)."""
+        super().__init__()
+        self._title, self._fields, self._about = title, fields, about
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = self._title
+            if self._about:
+                yield Static(self._about, markup=False)
+            for name, label, value in self._fields:
+                yield Label(label, markup=False)
+                yield Input(value, id=name, compact=True)
+            with Horizontal(classes="buttons"):
+                yield Button("Save", id="yes", variant="primary", compact=True)
+                yield Button("Leave (esc)", id="no", compact=True)
+
+    def on_input_submitted(self) -> None:
+        self._save()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        if event.button.id == "yes":
+            self._save()
+        else:
+            self.dismiss(None)
+
+    def _save(self) -> None:
+        self.dismiss({field.id or "": field.value for field in self.query(Input)})
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+class Help(ModalScreen[None]):
+    """All keys, made from the registry of actions."""
+
+    BINDINGS = [Binding("escape,q,question_mark", "leave", show=False)]
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog", id="help") as box:
+            box.border_title = "Keys (esc closes)"
+            yield ScrollLines(id="keys")
+
+    def on_mount(self) -> None:
+        text = self.query_one(ScrollLines)
+        text.show(help_lines())
+        text.focus()
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+def help_lines() -> list[Line]:
+    groups: dict[str, list[Line]] = {}
+    for action in ACTIONS:
+        keys = " ".join(shown_key(key) for key in action.keys.split(","))
+        place = "" if action.where in ("home", "app") or action.group.lower() == action.where else f" ({action.where})"
+        line: Line = [(f"  {keys:<14}", "key"), (f"{action.title:<15}", ""), (action.help + place, "faint")]
+        groups.setdefault(action.group, []).append(line)
+    lines: list[Line] = []
+    for title, group in groups.items():
+        lines += [heading(title), *group, []]
+    lines += [heading("The filter"), *_FILTER_HELP]
+    return lines
+
+
+_FILTER_HELP: list[Line] = [
+    [("  state:running,waiting    ", "key"), ("one of several states", "faint")],
+    [("  family:gpt method:oelm   ", "key"), ("all must hold; text by what it contains", "faint")],
+    [("  lr>=1e-3 step>10k seed:42", "key"), ("numbers, of any setting (train.lr or lr)", "faint")],
+    [("  -tag:old reason!=oom     ", "key"), ("not", "faint")],
+    [('  "tiny stories"           ', "key"), ("in id, title, method, data, tags and note", "faint")],
+]

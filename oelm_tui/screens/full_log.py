@@ -1,0 +1,38 @@
+"""The log of one run over the whole screen."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.screen import Screen
+
+from oelm_tui.lab.view import RunView
+from oelm_tui.widgets.bars import TabBar
+from oelm_tui.widgets.log_view import LogPage, LogView
+from oelm_tui.widgets.run_panel import headline
+
+
+class FullLog(Screen[None]):
+    BINDINGS = [Binding("escape,q,f", "leave", show=False)]
+
+    def __init__(self, view: RunView) -> None:
+        super().__init__()
+        self._view = view
+
+    def compose(self) -> ComposeResult:
+        bar = TabBar([("back", "esc Back")], id="log-title")
+        bar.set_lead(headline(self._view))
+        yield bar
+        yield LogView()
+
+    def on_mount(self) -> None:
+        self.query_one(LogPage).focus()
+
+    def on_log_page_resized(self) -> None:
+        self.query_one(LogView).open(self._view.run.folder.log)
+
+    def on_tab_bar_pressed(self) -> None:
+        self.action_leave()
+
+    def action_leave(self) -> None:
+        self.dismiss(None)

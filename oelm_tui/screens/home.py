@@ -1,0 +1,249 @@
+"""Home: presets, runs, the selected run and the devices on one screen, or one at a time where it is small."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.screen import Screen
+from textual.widgets import Input
+
+from oelm_core.runs.folder import home as lab_home
+from oelm_tui.actions import bindings, hints
+from oelm_tui.glyphs import signs
+from oelm_tui.lab.detail import Detail
+from oelm_tui.lab.snapshot import Snapshot
+from oelm_tui.lab.view import RunView
+from oelm_tui.messages import DetailRead
+from oelm_tui.panels.preset_rows import about
+from oelm_tui.screens.home_actions import HomeActions
+from oelm_tui.widgets.bars import Header, Hints, TabBar
+from oelm_tui.widgets.device_strip import DeviceStrip
+from oelm_tui.widgets.devices_pane import DevicesPane
+from oelm_tui.widgets.lines import Line, Lines
+from oelm_tui.widgets.preset_tree import PresetTree
+from oelm_tui.widgets.run_panel import RunPanel, headline
+from oelm_tui.widgets.runs_table import RunsTable
+from oelm_tui.widgets.table import Table
+
+if TYPE_CHECKING:
+    from oelm_tui.app import OelmApp
+
+PANES = (
+    ("presets", "1 Presets"),
+    ("runs", "2 Runs"),
+    ("run", "3 Run"),
+    ("devices", "4 Devices"),
+    ("compare", "c Compare"),
+)
+WIDE, TALL = 110, 26
+"""Smaller terminals show one pane at a time."""
+DWELL = 2.0
+"""Seconds a run must stay selected for its attention mark to count as seen."""
+
+
+class Headline(Lines):
+    """The selected run in one line, where its panel is not in view."""
+
+    DEFAULT_CSS = "Headline { height: 1; }"
+    view: RunView | None = None
+
+    def show(self, view: RunView | None) -> None:
+        if view != self.view:
+            self.view = view
+            self.refresh()
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        return [headline(self.view) if self.view else []]
+
+
+class Home(HomeActions, Screen[None]):
+    BINDINGS = bindings("home")
+    app: OelmApp
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pane = "runs"
+        self._zoomed = False
+        self._first = True
+
+    def compose(self) -> ComposeResult:
+        yield Header(id="header")
+        yield TabBar(PANES, id="pane-tabs")
+        with Horizontal(id="body"):
+            yield PresetTree(id="presets")
+            with Vertical(id="right"):
+                with Vertical(id="runs-box"):
+                    yield Input(placeholder='state:running family:gpt lr>=1e-3 "tiny"', id="filter", compact=True)
+                    yield RunsTable(id="runs")
+                yield RunPanel(id="run")
+                yield DevicesPane(id="devices")
+        yield Headline(id="headline")
+        yield DeviceStrip(id="strip")
+        yield Hints(hints("home", "app", readonly=self.app.readonly))
+
+    def on_mount(self) -> None:
+        self.tree_of_presets.border_title = "Presets"
+        self.query_one("#runs-box").border_title = "Runs"
+        self.query_one("#devices").border_title = "Devices"
+        self.query_one("#run").border_title = "Run"
+        header = self.query_one(Header)
+        header.readonly = self.app.readonly
+        self.set_class(signs.ascii_only, "-ascii")
+        self._lay_out()
+        self.runs_table.focus()
+        self.watch(self.app, "snapshot", self.take_snapshot)
+        self.watch(self.app, "detail", self.take_detail)
+
+    @property
+    def runs_table(self) -> RunsTable:
+        return self.query_one("#runs", RunsTable)
+
+    @property
+    def tree_of_presets(self) -> PresetTree:
+        return self.query_one("#presets", PresetTree)
+
+    @property
+    def panel(self) -> RunPanel:
+        return self.query_one("#run", RunPanel)
+
+    # A new picture of the lab
+
+    def take_snapshot(self, snapshot: Snapshot | None) -> None:
+        if snapshot is None:
+            return
+        with self.app.batch_update():
+            header = self.query_one(Header)
+            header.place = self._place(snapshot)
+            header.counts = tuple(sorted(snapshot.counts().items()))
+            header.now = snapshot.now
+            header.problem = snapshot.problem
+            names = {view.id: view.run.preset for view in snapshot.runs if view.is_live}
+            strip = self.query_one(DeviceStrip)
+            strip.names, strip.machine = names, snapshot.machine
+            self.query_one(DevicesPane).take(snapshot.machine, names)
+            self.tree_of_presets.show(snapshot)
+            self.runs_table.snapshot = snapshot
+            self._show_count(snapshot)
+            self._show_selected()
+        if self._first:
+            self._first = False
+            if not snapshot.runs:
+                self.go_to("presets")
+
+    def _place(self, snapshot: Snapshot) -> str:
+        home = lab_home()
+        try:
+            shown = f"./{home.relative_to(home.cwd())}"
+        except ValueError:
+            shown = str(home).replace(str(home.home()), "~", 1)
+        host = snapshot.machine.host if snapshot.machine else ""
+        return f"{host} {signs.dot} {shown}" if host else shown
+
+    def _show_count(self, snapshot: Snapshot) -> None:
+        table, box = self.runs_table, self.query_one("#runs-box")
+        shown, marked = len(table.rows), len(table.marked)
+        words = f"{shown} of {len(snapshot.runs)}" if table.query_text else f"{shown}"
+        box.border_subtitle = words + (f", {marked} marked" if marked else "")
+        title = f"Runs  /{table.query_text}" if table.query_text else "Runs"
+        box.border_title = title.replace("[", "\\[") + (f"  ({table.problem})" if table.problem else "")
+
+    def take_detail(self, detail: Detail | None) -> None:
+        if detail is not None:
+            self.panel.take(detail)
+
+    # Which run is selected
+
+    @property
+    def selected(self) -> RunView | None:
+        snapshot = self.app.snapshot
+        return snapshot.by_id.get(self.runs_table.key or "") if snapshot else None
+
+    @property
+    def chosen_runs(self) -> list[RunView]:
+        """The marked runs, or the selected one."""
+        snapshot = self.app.snapshot
+        if snapshot is None:
+            return []
+        marked = [snapshot.by_id[key] for key in self.runs_table.marked if key in snapshot.by_id]
+        return marked or ([self.selected] if self.selected else [])
+
+    def _show_selected(self) -> None:
+        view, snapshot = self.selected, self.app.snapshot
+        if snapshot is None:
+            return
+        self.panel.select(view, snapshot)
+        self.query_one(Headline).show(view)
+        baseline = snapshot.baseline_of(view) if view else None
+        self.app.look_at(view, (baseline,) if baseline else ())
+
+    def on_table_moved(self, event: Table.Moved) -> None:
+        if event.table is self.runs_table:
+            self._show_selected()
+            view = self.selected
+            if view is not None and view.needs_a_look and not self._first:
+                self.set_timer(DWELL, lambda: self._dwelt(view.id))
+        elif event.key and self.app.snapshot and self.app.snapshot.catalogue:
+            words = about(self.app.snapshot.catalogue, event.key)
+            self.tree_of_presets.border_subtitle = words.replace("[", "\\[")
+
+    def _dwelt(self, run_id: str) -> None:
+        view = self.selected
+        if view is not None and view.id == run_id and self.app.screen is self:
+            self.app.mark_seen([view])
+
+    def on_table_chosen(self, event: Table.Chosen) -> None:
+        if event.table is self.runs_table:
+            self.go_to("run")
+
+    def on_preset_tree_launch_asked(self) -> None:
+        self.action_launch()
+
+    def on_table_header_pressed(self, event: Table.HeaderPressed) -> None:
+        if event.table is self.runs_table:
+            self.runs_table.sort_by(event.column)
+
+    # Panes
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._lay_out()
+
+    @property
+    def one_pane(self) -> bool:
+        return self._zoomed or self.size.width < WIDE or self.size.height < TALL
+
+    def _lay_out(self) -> None:
+        one = self.one_pane
+        self.set_class(one, "-one")
+        self.set_class(not one, "-wide")
+        for name, _ in PANES:
+            self.set_class(name == self.pane, f"-pane-{name}")
+        self.query_one("#pane-tabs", TabBar).current = self.pane
+        self.panel.set_live(self.pane == "run" if one else self.pane != "devices")
+
+    def go_to(self, pane: str) -> None:
+        """Brings a pane to the front and puts the focus in it."""
+        self.pane = pane
+        self._lay_out()
+        targets = {"presets": self.tree_of_presets, "runs": self.runs_table, "devices": self.query_one(DevicesPane)}
+        (targets.get(pane) or self.panel.content()).focus()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """A click into a pane makes it the current one."""
+        for name, wanted in (("presets", "presets"), ("runs-box", "runs"), ("run", "run"), ("devices", "devices")):
+            if self.query_one(f"#{name}").has_focus_within or self.query_one(f"#{name}").has_focus:
+                if self.pane != wanted:
+                    self.pane = wanted
+                    self._lay_out()
+                return
+
+    def on_tab_bar_pressed(self, event: TabBar.Pressed) -> None:
+        if event.name == "compare":
+            self.action_compare()
+        else:
+            self.go_to(event.name)
+
+    def on_detail_read(self, event: DetailRead) -> None:
+        self.take_detail(event.detail)

@@ -1,0 +1,189 @@
+"""What the keys of the home screen do: each is a few lines that ask the app, a widget or a dialog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from textual.widgets import Input
+
+from oelm_tui.lab.sampler import write_notes
+from oelm_tui.lab.view import RunView
+from oelm_tui.screens.dialogs import Confirm, Form
+from oelm_tui.screens.run_commands import allowed, describe, perform
+
+if TYPE_CHECKING:
+    from oelm_tui.screens.home import Home
+
+
+class HomeActions:
+    """Mixed into Home; `self` is always the screen."""
+
+    _zoomed: bool
+
+    # Moving
+
+    def action_next_pane(self: Home) -> None:  # type: ignore[misc]
+        self._step_pane(1)
+
+    def action_previous_pane(self: Home) -> None:  # type: ignore[misc]
+        self._step_pane(-1)
+
+    def _step_pane(self: Home, by: int) -> None:  # type: ignore[misc]
+        order = ["presets", "runs", "run", "devices"] if self.one_pane else ["presets", "runs", "run"]
+        place = order.index(self.pane) if self.pane in order else 0
+        self.go_to(order[(place + by) % len(order)])
+
+    def action_pane(self: Home, name: str) -> None:  # type: ignore[misc]
+        self.go_to(name)
+
+    def action_zoom_pane(self: Home) -> None:  # type: ignore[misc]
+        self._zoomed = not self._zoomed
+        self._lay_out()
+
+    def action_next_tab(self: Home) -> None:  # type: ignore[misc]
+        self._step_tab(1)
+
+    def action_previous_tab(self: Home) -> None:  # type: ignore[misc]
+        self._step_tab(-1)
+
+    def _step_tab(self: Home, by: int) -> None:  # type: ignore[misc]
+        if self.one_pane and self.pane != "run":
+            self.go_to("run")
+        else:
+            self.panel.step_tab(by)
+
+    def action_chart(self: Home, what: str) -> None:  # type: ignore[misc]
+        if self.one_pane and self.pane != "run":
+            self.go_to("run")
+        self.panel.change_chart(what)
+
+    # Choosing
+
+    def action_filter(self: Home) -> None:  # type: ignore[misc]
+        if self.pane != "runs":
+            self.go_to("runs")
+        field = self.query_one("#filter", Input)
+        field.add_class("-shown")
+        field.focus()
+
+    def on_input_changed(self: Home, event: Input.Changed) -> None:  # type: ignore[misc]
+        if event.input.id == "filter":
+            self.runs_table.query_text = event.value
+            if self.app.snapshot:
+                self._show_count(self.app.snapshot)
+
+    def on_input_submitted(self: Home, event: Input.Submitted) -> None:  # type: ignore[misc]
+        if event.input.id == "filter":
+            event.input.remove_class("-shown")
+            self.runs_table.focus()
+
+    def action_unmark(self: Home) -> None:  # type: ignore[misc]
+        field = self.query_one("#filter", Input)
+        field.value = ""
+        field.remove_class("-shown")
+        self.runs_table.clear_marks()
+        self.tree_of_presets.clear_marks()
+        if self.focused is field or self.focused is None:
+            self.runs_table.focus()
+        if self.app.snapshot:
+            self._show_count(self.app.snapshot)
+
+    def action_sort(self: Home) -> None:  # type: ignore[misc]
+        self.app.say(f"sorted by {self.runs_table.next_sort()}")
+
+    def action_mark(self: Home) -> None:  # type: ignore[misc]
+        if self.pane == "presets":
+            self.tree_of_presets.toggle_mark()
+        else:
+            self.runs_table.toggle_mark()
+        if self.app.snapshot:
+            self._show_count(self.app.snapshot)
+
+    # Doing
+
+    def action_launch(self: Home) -> None:  # type: ignore[misc]
+        tree = self.tree_of_presets
+        study = tree.study if self.pane == "presets" else None
+        arms = tree.arms if self.pane == "presets" or tree.marked else []
+        if not arms and study is None and self.pane != "presets":
+            arms = list(dict.fromkeys(view.run.preset for view in self.chosen_runs))
+        self.app.open_launch(arms, study)
+
+    def action_compare(self: Home) -> None:  # type: ignore[misc]
+        tree = self.tree_of_presets
+        if self.pane == "presets" and tree.study is not None:
+            self.app.open_compare(study=tree.study)
+        elif self.pane == "presets" and tree.arms:
+            self.app.open_compare(presets=tree.arms)
+        elif self.runs_table.marked:
+            self.app.open_compare(runs=[view.id for view in self.chosen_runs])
+        else:
+            view = self.selected
+            self.app.open_compare(focus=view.id if view else None)
+
+    def action_export(self: Home) -> None:  # type: ignore[misc]
+        self.action_compare()
+
+    def action_stop(self: Home) -> None:  # type: ignore[misc]
+        self._confirm("stop")
+
+    def action_kill(self: Home) -> None:  # type: ignore[misc]
+        self._confirm("kill")
+
+    def action_resume(self: Home) -> None:  # type: ignore[misc]
+        self._confirm("resume")
+
+    def action_delete(self: Home) -> None:  # type: ignore[misc]
+        self._confirm("delete")
+
+    def _confirm(self: Home, what: str) -> None:  # type: ignore[misc]
+        """Says what will happen to which runs, asks, then does it in a thread."""
+        if self.app.refuse_writing():
+            return
+        views = self.chosen_runs
+        fit = [view for view in views if allowed(what, view)]
+        if not fit:
+            self.app.say(describe(what, views) if views else "no run is selected", bad=True)
+            return
+
+        def go(yes: bool | None) -> None:
+            if yes:
+                self.app.in_thread(lambda: perform(what, fit, self.app.say_from_thread))
+                self.runs_table.clear_marks()
+
+        title = f"{what.capitalize()} {fit[0].id if len(fit) == 1 else f'{len(fit)} runs'}?"
+        lines = describe(what, fit).splitlines()
+        if len(fit) < len(views):
+            lines.append(f"{len(views) - len(fit)} of the marked runs are left alone: {what} does not apply to them.")
+        self.app.push_screen(Confirm(title, lines, what.capitalize(), danger=what in ("kill", "delete")), go)
+
+    def action_note(self: Home) -> None:  # type: ignore[misc]
+        view = self.selected
+        if view is None or self.app.refuse_writing():
+            return
+
+        def save(answer: dict[str, str] | None) -> None:
+            if answer is not None:
+                tags = answer["tags"].replace(",", " ").replace("#", " ").split()
+                self._write(view, tags=tags, note=answer["note"].strip())
+
+        fields = [("tags", "Tags, with spaces between", " ".join(view.notes.tags)), ("note", "Note", view.notes.note)]
+        self.app.push_screen(Form(f"Tags and note: {view.id}", fields), save)
+
+    def _write(self: Home, view: RunView, **changes: Any) -> None:  # type: ignore[misc]
+        self.app.in_thread(lambda: write_notes(view.run, **changes))
+
+    def action_seen(self: Home) -> None:  # type: ignore[misc]
+        self.app.mark_seen(self.chosen_runs)
+
+    def action_copy_id(self: Home) -> None:  # type: ignore[misc]
+        if self.selected:
+            self.app.copy(self.selected.id, "id")
+
+    def action_copy_path(self: Home) -> None:  # type: ignore[misc]
+        if self.selected:
+            self.app.copy(str(self.selected.run.folder.path), "path")
+
+    def action_full_log(self: Home) -> None:  # type: ignore[misc]
+        if self.selected:
+            self.app.open_log(self.selected)

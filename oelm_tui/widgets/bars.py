@@ -1,0 +1,142 @@
+"""The one-line bars: header with counts and clock, pane and run tabs, key hints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from textual import events
+from textual.message import Message
+from textual.reactive import reactive
+
+from oelm_tui import glyphs
+from oelm_tui.actions import Action
+from oelm_tui.widgets.cells import Run
+from oelm_tui.widgets.lines import Line, Lines
+
+
+class Header(Lines):
+    """Where we are, how many runs do what, what needs a look, and the time of the last snapshot."""
+
+    DEFAULT_CSS = "Header { height: 1; }"
+    place: reactive[str] = reactive("")
+    counts: reactive[tuple[tuple[str, int], ...]] = reactive(())
+    now: reactive[float] = reactive(0.0)
+    problem: reactive[str] = reactive("")
+    readonly: reactive[bool] = reactive(False)
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        dot = f" {glyphs.signs.dot} "
+        clock = (
+            time.strftime("%a %H:%M:%S" if width >= 100 else "%H:%M:%S", time.localtime(self.now)) if self.now else ""
+        )
+        left: Line = [(" OELM ", "title")]
+        counts = dict(self.counts)
+        parts: list[Run] = [(self.place, "faint")] if width >= 100 and self.place else []
+        parts += [(f"{counts[name]} {name}", role) for name, role in _COUNTED if counts.get(name)]
+        if counts.get("look"):
+            parts.append((f"{glyphs.signs.flag} {counts['look']} need{'s' * (counts['look'] == 1)} a look", "bad"))
+        if self.readonly:
+            parts.append(("read-only", "wait"))
+        if self.problem:
+            parts.append((self.problem, "bad"))
+        for number, part in enumerate(parts):
+            left += [(dot if number else " ", "faint"), part]
+        used = sum(cell_len(text) for text, _ in left)
+        gap = width - used - len(clock) - 1
+        if gap < 1:  # narrow: the clock goes first
+            return [left]
+        return [[*left, (" " * gap, ""), (clock, "faint")]]
+
+
+_COUNTED = (("running", "ok"), ("waiting", "wait"), ("queued", "wait"), ("failed", "bad"), ("finished", "faint"))
+
+
+class TabBar(Lines):
+    """Names side by side; the current one stands out by brackets as well as by colour."""
+
+    DEFAULT_CSS = "TabBar { height: 1; }"
+    current: reactive[str] = reactive("")
+
+    class Pressed(Message):
+        def __init__(self, bar: TabBar, name: str) -> None:
+            super().__init__()
+            self.bar, self.name = bar, name
+
+        @property
+        def control(self) -> TabBar:
+            return self.bar
+
+    def __init__(self, tabs: Sequence[tuple[str, str]], *, id: str | None = None, lead: str = "") -> None:  # noqa: A002
+        """`tabs`: (name, title) pairs."""
+        super().__init__(id=id)
+        self.tabs = list(tabs)
+        self.lead: list[Run] = [(lead, "label")] if lead else []
+        self._places: list[tuple[int, int, str]] = []
+
+    def set_lead(self, lead: list[Run]) -> None:
+        if lead != self.lead:
+            self.lead = lead
+            self.refresh()
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        names = sum(cell_len(title) + 2 for _, title in self.tabs)
+        lead: list[Run] = []
+        room = width - names - 1
+        for text, role in self.lead:
+            if cell_len(text) > room:
+                break
+            lead.append((text, role))
+            room -= cell_len(text)
+        line: Line = lead
+        at = sum(cell_len(text) for text, _ in line)
+        self._places = []
+        for name, title in self.tabs:
+            chosen = name == self.current
+            text = f"[{title}]" if chosen else f" {title} "
+            self._places.append((at, at + cell_len(text), name))
+            line = [*line, (text, "key|bold" if chosen else "faint")]
+            at += cell_len(text)
+        return [line]
+
+    def on_click(self, event: events.Click) -> None:
+        for start, end, name in self._places:
+            if start <= event.x < end:
+                self.post_message(self.Pressed(self, name))
+
+
+class Hints(Lines):
+    """Key hints; what does not fit is left out from the least important. A click does what the key does."""
+
+    DEFAULT_CSS = "Hints { height: 1; }"
+
+    def __init__(self, actions: Sequence[Action], *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.actions = list(actions)
+        self._places: list[tuple[int, int, Action]] = []
+
+    def set_actions(self, actions: Sequence[Action]) -> None:
+        self.actions = list(actions)
+        self.refresh()
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        line: Line = [(" ", "")]
+        at = 1
+        self._places = []
+        last = [action for action in self.actions if action.name in ("help", "leave", "back")]
+        reserve = sum(len(action.first_key) + len(action.title) + 3 for action in last)
+        for action in [*(a for a in self.actions if a not in last), *last]:
+            size = len(action.first_key) + len(action.title) + 3
+            if (action not in last and at + size + reserve > width) or at + size > width + 2:
+                continue
+            line += [(action.first_key, "key"), (f" {action.title}  ", "faint")]
+            self._places.append((at, at + size, action))
+            at += size
+        return [line]
+
+    async def on_click(self, event: events.Click) -> None:
+        for start, end, action in self._places:
+            if start <= event.x < end:
+                owner = "app" if action.where == "app" else "screen"
+                await self.app.run_action(f"{owner}.{action.name}", self.screen)

@@ -1,0 +1,104 @@
+"""The chart widget: keeps the view (axis, scale, smoothing, zoom, cursor) and draws curves given to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from textual import events
+from textual.message import Message
+from textual.reactive import reactive
+
+from oelm_tui import glyphs
+from oelm_tui.actions import bindings
+from oelm_tui.charts.plot import Curve, Picture, View, draw, x_bounds
+from oelm_tui.widgets.lines import Line, Lines
+
+SMOOTHINGS = (0.0, 0.6, 0.9, 0.97, 0.99)
+
+
+class Chart(Lines, can_focus=True):
+    BINDINGS = bindings("curves")
+    look: reactive[View] = reactive(View())
+    y_name: reactive[str] = reactive("")
+    percent: reactive[bool] = reactive(False)
+    below: reactive[str] = reactive("")
+    """A line under the chart: what is being shown, what is still loading."""
+
+    class Changed(Message):
+        """Asks for curves anew: another x axis, smoothing or quantity."""
+
+        def __init__(self, chart: Chart, what: str) -> None:
+            super().__init__()
+            self.chart, self.what = chart, what
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.curves: tuple[Curve, ...] = ()
+        self._picture = Picture([])
+
+    def show(self, curves: Sequence[Curve], y_name: str, percent: bool, below: str = "") -> None:
+        self.curves = tuple(curves)
+        self.set_reactive(Chart.y_name, y_name)
+        self.set_reactive(Chart.percent, percent)
+        self.set_reactive(Chart.below, below)
+        self.refresh()
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        ascii_only = glyphs.signs.ascii_only
+        rows = max(1, height - 1)
+        self._picture = draw(
+            self.curves, self.look, width, rows, y_name=self.y_name, percent=self.percent, ascii_only=ascii_only
+        )
+        return [*self._picture.rows, [(self.below, "faint")]]
+
+    def action_chart(self, what: str) -> None:
+        view, bounds = self.look, x_bounds(self.curves, self.look)
+        if what in ("quantity", "baseline"):
+            self.post_message(self.Changed(self, what))
+        elif what == "x":
+            order = ("step", "time", "tokens")
+            self.look = replace(view, x=order[(order.index(view.x) + 1) % 3], window=None, cursor=None)
+            self.post_message(self.Changed(self, what))
+        elif what == "log":
+            self.look = replace(view, log_y=not view.log_y)
+        elif what == "smooth":
+            place = SMOOTHINGS.index(view.smoothing) if view.smoothing in SMOOTHINGS else 0
+            self.look = replace(view, smoothing=SMOOTHINGS[(place + 1) % len(SMOOTHINGS)])
+            self.post_message(self.Changed(self, what))
+        elif what == "reset":
+            self.look = replace(view, window=None, cursor=None)
+        elif bounds is not None:
+            self._move(what, *bounds)
+
+    def _move(self, what: str, low: float, high: float) -> None:
+        view, span = self.look, high - low
+        middle = view.cursor if view.cursor is not None else (low + high) / 2
+        if what in ("cursor_left", "cursor_right"):
+            step = span / max(1, self._picture.columns)
+            moved = (high if what == "cursor_left" else low) if view.cursor is None else middle
+            moved += -step if what == "cursor_left" else step
+            self.look = replace(view, cursor=min(high, max(low, moved)))
+        elif what in ("zoom_in", "zoom_out"):
+            half = span * (0.25 if what == "zoom_in" else 1.0)
+            self.look = replace(view, window=self._within(middle - half, middle + half))
+
+    def _within(self, low: float, high: float) -> tuple[float, float] | None:
+        whole = x_bounds(self.curves, replace(self.look, window=None))
+        if whole is None or (low <= whole[0] and high >= whole[1]):
+            return None
+        return max(low, whole[0]), min(high, whole[1])
+
+    def on_click(self, event: events.Click) -> None:
+        if self._picture.columns:
+            self.look = replace(self.look, cursor=self._picture.x_of_column(event.x))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.action_chart("zoom_out")
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        if self._picture.columns and self.look.cursor is None:
+            self.look = replace(self.look, cursor=self._picture.x_of_column(event.x))
+        self.action_chart("zoom_in")

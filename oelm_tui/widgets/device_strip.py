@@ -1,0 +1,78 @@
+"""The device line: each card's use, memory, temperature and owner; the processor where there is no card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from textual.reactive import reactive
+
+from oelm_tui import glyphs
+from oelm_tui.glyphs import bar
+from oelm_tui.lab import numbers
+from oelm_tui.lab.cards import Card, Machine
+from oelm_tui.widgets.lines import Line, Lines
+
+WHOSE_ROLES = {"free": "ok", "ours": "arm0", "other": "other", "lost": "bad"}
+
+
+class DeviceStrip(Lines):
+    DEFAULT_CSS = "DeviceStrip { height: 1; }"
+    machine: reactive[Machine | None] = reactive(None)
+    names: reactive[dict[str, str]] = reactive(dict)
+    """Run id to the short name shown for it."""
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        machine = self.machine
+        if machine is None:
+            return [[(" devices: looking", "faint")]]
+        if not machine.cards:
+            return [_processor(machine, width)]
+        for detail in (3, 2, 1, 0):
+            parts = [_card(card, detail, self.names) for card in machine.cards]
+            size = sum(cell_len(text) for part in parts for text, _ in part) + 3 * len(parts) + 4
+            if size <= width or detail == 0:
+                line: Line = [(" GPU " if width >= 80 else " ", "faint")]
+                for part in parts:
+                    line += [*part, ("   " if detail else "  ", "")]
+                return [line]
+        return []
+
+
+def _card(card: Card, detail: int, names: dict[str, str]) -> Line:
+    """detail 3: bar, use, memory, temperature, owner; 2: no bar; 1: use and owner; 0: index and use."""
+    role = WHOSE_ROLES[card.whose]
+    use = "--" if card.utilisation is None else f"{card.utilisation:.0f}%"
+    if detail == 0:
+        return [(f"{card.index}:", "faint"), (use, role)]
+    label = names.get(card.label, card.label)
+    line: Line = [(f"{card.index} ", "faint")]
+    if card.whose == "lost":
+        return [*line, (f"{glyphs.signs.bad} {label[: 8 * detail]}", "bad")]
+    if detail == 3:
+        line.append((bar(None if card.utilisation is None else card.utilisation / 100, 8) + " ", role))
+    line.append((use.rjust(4), role))
+    if detail >= 2:
+        used = numbers.size(card.memory_used).removesuffix("G")
+        total = numbers.size(card.memory_total).replace(".0G", "G")
+        line.append((f" {used}/{total}", ""))
+    if detail == 3 and card.temperature is not None:
+        line.append(
+            (f" {card.temperature:.0f}°" if not glyphs.signs.ascii_only else f" {card.temperature:.0f}C", "faint")
+        )
+    return [*line, (f" {label}", role)]
+
+
+def _processor(machine: Machine, width: int) -> Line:
+    size = 8 if width >= 100 else 4
+    line: Line = [(" CPU ", "faint"), (bar(machine.cpu, size), "arm0"), (f" {(machine.cpu or 0) * 100:3.0f}%", "")]
+    if machine.cores and width >= 80:
+        line.append((f" of {machine.cores} cores", "faint"))
+    if machine.memory is not None:
+        words = f" {machine.memory * 100:3.0f}%" + (f" of {numbers.size(machine.memory_total)}" if width >= 80 else "")
+        line += [("   memory ", "faint"), (bar(machine.memory, size), "arm2"), (words, "")]
+    if machine.disk_free is not None and width >= 70:
+        low = machine.disk is not None and machine.disk > 0.95
+        line += [("   disk ", "faint"), (f"{numbers.size(machine.disk_free)} free", "bad" if low else "")]
+    words = machine.note or ("no GPU" if width >= 90 else "")
+    return [*line, ("   " + words, "bad" if machine.note else "faint")]

@@ -1,0 +1,32 @@
+"""The Devices pane: cards with history and processes, and the machine around them."""
+
+from __future__ import annotations
+
+from oelm_tui.lab.cards import History, Machine
+from oelm_tui.panels.devices import device_lines
+from oelm_tui.widgets.lines import ScrollLines
+
+
+class DevicesPane(ScrollLines):
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.history = History()
+        self._last: tuple[Machine | None, dict[str, str]] = (None, {})
+
+    def take(self, machine: Machine | None, names: dict[str, str]) -> None:
+        """Remembers the machine's new state; `names` are short names of our runs."""
+        if machine is not None and machine is not self._last[0]:
+            self.history.add(machine)
+        self._last = (machine, names)
+        if self.display:
+            self._fill()
+
+    def _fill(self) -> None:
+        self.show(device_lines(*(self._last[0], self.history, self._last[1]), width=max(40, self.size.width)))
+
+    def on_show(self) -> None:
+        self._fill()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self._fill()

@@ -1,0 +1,73 @@
+"""Lines of (text, role) runs: the base of panels that are computed as text, one-liners and scrolling ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from textual.binding import Binding
+from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widget import Widget
+
+from oelm_tui.widgets.cells import Run, strip_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Line = list[Run]
+
+
+class Lines(Widget):
+    """A fixed panel: `lines` is asked for once after every refresh, with the size at hand."""
+
+    _lines: list[Line] | None = None
+    _lines_size: Size | None = None
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        raise NotImplementedError
+
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
+        self._lines = None
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
+
+    def render_line(self, y: int) -> Strip:
+        if self._lines is None or self._lines_size != self.size:
+            self._lines_size = self.size
+            self._lines = list(self.lines(self.size.width, self.size.height))
+        runs = self._lines[y] if y < len(self._lines) else []
+        return strip_of(runs, self.size.width, self.app.current_theme, self.rich_style)
+
+
+class ScrollLines(ScrollView, can_focus=True):
+    """Text that scrolls; set with `show`. Lines wider than the panel are cut."""
+
+    BINDINGS = [
+        Binding("up,k", "scroll_up", show=False),
+        Binding("down,j", "scroll_down", show=False),
+        Binding("pageup", "page_up", show=False),
+        Binding("pagedown", "page_down", show=False),
+        Binding("home", "scroll_home", show=False),
+        Binding("end,G", "scroll_end", show=False),
+    ]
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id, classes=classes)
+        self._shown: list[Line] = []
+
+    def show(self, lines: Sequence[Line]) -> None:
+        """Replaces the text; repaints only when it changed."""
+        if self._shown == lines:
+            return
+        self._shown = list(lines)
+        self.virtual_size = Size(self.size.width, len(self._shown))
+        self.refresh()
+
+    def on_resize(self) -> None:
+        self.virtual_size = Size(self.size.width, len(self._shown))
+
+    def render_line(self, y: int) -> Strip:
+        number = y + round(self.scroll_y)
+        runs = self._shown[number] if number < len(self._shown) else []
+        return strip_of(runs, self.size.width, self.app.current_theme, self.rich_style)

@@ -1,0 +1,278 @@
+"""The log on the screen: follows the end, scrolls, searches and filters; every byte is read in its own thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.cells import cell_len
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.geometry import Size
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Input
+
+from oelm_tui import glyphs
+from oelm_tui.actions import bindings
+from oelm_tui.lab import numbers
+from oelm_tui.lab.desk import Desk
+from oelm_tui.logs.clean import pieces
+from oelm_tui.logs.pager import LogAnswer, LogRequest, Pager
+from oelm_tui.widgets.cells import Run, strip_of
+from oelm_tui.widgets.lines import Line, Lines
+
+
+class LogView(Vertical):
+    """The page, a status line and a search field."""
+
+    DEFAULT_CSS = """
+    LogView { height: 1fr; }
+    LogView LogPage { height: 1fr; }
+    LogView LogStatus { height: 1; }
+    LogView Input { display: none; height: 1; border: none; padding: 0 1; }
+    LogView Input.-shown { display: block; }
+    """
+
+    class Read(Message):
+        """A page has been read."""
+
+        def __init__(self, answer: LogAnswer) -> None:
+            super().__init__()
+            self.answer = answer
+
+        def can_replace(self, message: Message) -> bool:
+            return isinstance(message, LogView.Read)
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._pager = Pager()
+        self._asked: LogRequest | None = None
+        self._answer: LogAnswer | None = None
+        self.desk: Desk[LogRequest, LogAnswer] = Desk("log", self._pager.answer, self._deliver, every=0.25)
+
+    def compose(self) -> ComposeResult:
+        yield LogPage()
+        yield LogStatus()
+        yield Input(placeholder="search; lower case finds any case", compact=True)
+
+    def _deliver(self, answer: LogAnswer) -> None:
+        self.post_message(self.Read(answer))
+
+    def on_unmount(self) -> None:
+        self.desk.close()
+
+    # What is asked
+
+    def open(self, path: Path) -> None:
+        """Shows a log from its end, following it."""
+        if self._asked is None or self._asked.path != path:
+            self._answer = None
+            self._ask(LogRequest(path, rows=self._rows))
+
+    def pause(self) -> None:
+        """Stops reading while nobody looks."""
+        if self._asked is not None:
+            self._asked = None
+            self.desk.ask(LogRequest(None))
+
+    @property
+    def _rows(self) -> int:
+        return max(1, self.query_one(LogPage).size.height)
+
+    def _ask(self, request: LogRequest) -> None:
+        self._asked = request
+        self.desk.ask(request)
+
+    def move(self, lines: int) -> None:
+        """Scrolls by lines. Moves asked for while a page is still being read add up."""
+        if self._asked is None or self._answer is None:
+            return
+        if self._answer.request is not self._asked:
+            self._ask(replace(self._asked, delta=self._asked.delta + lines, follow=False))
+        elif not (self._asked.follow and lines > 0):
+            self._ask(replace(self._asked, anchor=self._answer.page.top, delta=lines, follow=False, goal=""))
+
+    def action_log(self, what: str) -> None:
+        if self._asked is None:
+            return
+        rows = self._rows
+        moves = {"up": -1, "down": 1, "page_up": -rows, "page_down": rows}
+        if what in moves:
+            self.move(moves[what])
+        elif what == "top":
+            self._ask(replace(self._asked, anchor=0, delta=0, follow=False, goal=""))
+        elif what == "end":
+            self._ask(replace(self._asked, follow=True, delta=0, goal=""))
+        elif what == "search":
+            field = self.query_one(Input)
+            field.add_class("-shown")
+            field.focus()
+        elif what in ("next", "previous", "error"):
+            anchor = self._answer.focus if self._answer and self._answer.focus is not None else self._top()
+            self._ask(replace(self._asked, anchor=anchor, delta=0, follow=False, goal=what))
+        elif what == "only":
+            self._ask(replace(self._asked, only=not self._asked.only and bool(self._asked.text), follow=True, goal=""))
+        elif what == "wrap":
+            page = self.query_one(LogPage)
+            page.wrap = not page.wrap
+            page.show(self._answer)
+
+    def _top(self) -> int:
+        return self._answer.page.top if self._answer else 0
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        event.input.remove_class("-shown")
+        self.query_one(LogPage).focus()
+        if self._asked is not None:
+            text = event.value
+            wanted = replace(self._asked, text=text, only=self._asked.only and bool(text), follow=not text)
+            self._ask(replace(wanted, goal="previous" if text else "", anchor=1 << 62))
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key == "escape" and self.query_one(Input).has_class("-shown"):
+            event.stop()
+            self.query_one(Input).remove_class("-shown")
+            self.query_one(LogPage).focus()
+
+    # What came
+
+    def on_log_view_read(self, event: Read) -> None:
+        if self._asked is None or event.answer.request.path != self._asked.path:
+            return
+        self._answer = event.answer
+        self.query_one(LogPage).show(event.answer)
+        self.query_one(LogStatus).show(event.answer)
+
+    def on_log_page_resized(self) -> None:
+        if self._asked is not None and self._asked.rows != self._rows:
+            self._ask(replace(self._asked, rows=self._rows, delta=0))
+
+
+class LogPage(Widget, can_focus=True):
+    """The visible lines. At the end they stand at the bottom; wrapped lines push older ones out at the top."""
+
+    BINDINGS = bindings("log")
+
+    class Resized(Message):
+        pass
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrap = False
+        self._answer: LogAnswer | None = None
+        self._drawn: list[tuple[list[Run], bool]] = []
+
+    def show(self, answer: LogAnswer | None) -> None:
+        self._answer = answer
+        self._drawn = self._lay_out(self.size)
+        self.refresh()
+
+    def on_resize(self) -> None:
+        self._drawn = self._lay_out(self.size)
+        self.post_message(self.Resized())
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self._scroll(event, 3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self._scroll(event, -3)
+
+    def _scroll(self, event: events.MouseEvent, lines: int) -> None:
+        event.stop()
+        if isinstance(self.parent, LogView):
+            self.parent.move(lines)
+
+    def action_log(self, what: str) -> None:
+        if isinstance(self.parent, LogView):
+            self.parent.action_log(what)
+
+    def _lay_out(self, size: Size) -> list[tuple[list[Run], bool]]:
+        if self._answer is None:
+            return []
+        rows: list[tuple[list[Run], bool]] = []
+        for line in self._answer.page.lines:
+            runs: list[Run] = list(pieces(line.shown, glyphs.signs.ascii_only))
+            if line.left_out:
+                runs.append((f" {glyphs.signs.ellipsis} {numbers.size(line.left_out)} more in this line", "faint"))
+            runs = marked(runs, self._answer.request.text)
+            current = line.start == self._answer.focus
+            rows += [(part, current) for part in (folded(runs, size.width) if self.wrap else [runs])]
+        if len(rows) > size.height:
+            rows = rows[-size.height :] if self._answer.page.at_end else rows[: size.height]
+        return rows
+
+    def render_line(self, y: int) -> Strip:
+        theme = self.app.current_theme
+        if self._answer is not None and not self._drawn and y == 0:
+            words = "no training.log yet" if self._answer.page.size == 0 else "no line shows that text"
+            return strip_of([("  " + words, "faint")], self.size.width, theme, self.rich_style)
+        runs, current = self._drawn[y] if y < len(self._drawn) else ([], False)
+        lead: Run = (glyphs.signs.cursor if current else " ", "accent")
+        return strip_of([lead, *runs], self.size.width, theme, self.rich_style)
+
+
+class LogStatus(Lines):
+    """Where in the file, following or not, how many hits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answer: LogAnswer | None = None
+
+    def show(self, answer: LogAnswer) -> None:
+        self._answer = answer
+        self.refresh()
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        answer = self._answer
+        if answer is None:
+            return [[]]
+        page, request = answer.page, answer.request
+        share = 100 if page.at_end or not page.size else int(page.top * 100 / page.size)
+        line: Line = [(f" {numbers.size(page.size)}  {share} %", "faint")]
+        line.append(("  following", "ok") if request.follow else ("  end follows", "faint"))
+        if answer.note:
+            line.append((f"  {answer.note}", "wait"))
+        if request.text:
+            part = "" if answer.searched >= 1 else f" in {answer.searched * 100:.0f} %"
+            found = f"  '{request.text}': {answer.hits:,} lines{part}"
+            line.append((found + ("  only these" if request.only else "  n/N next, F only these"), "accent"))
+        return [line]
+
+
+def marked(runs: list[Run], text: str) -> list[Run]:
+    """The searched text set off within a line."""
+    if not text:
+        return runs
+    found: list[Run] = []
+    for words, role in runs:
+        looked = words.lower() if text == text.lower() else words
+        at = 0
+        while len(looked) == len(words) and (place := looked.find(text, at)) >= 0:
+            found += [(words[at:place], role), (words[place : place + len(text)], "hit")]
+            at = place + len(text)
+        found.append((words[at:], role))
+    return [run for run in found if run[0]]
+
+
+def folded(runs: list[Run], width: int) -> list[list[Run]]:
+    """A line over as many rows as it needs."""
+    rows: list[list[Run]] = [[]]
+    room = width - 1
+    for text, role in runs:
+        part = ""
+        for character in text:
+            size = cell_len(character)
+            if size > room:
+                rows[-1].append((part, role))
+                rows.append([])
+                part, room = "", width - 1
+            part += character
+            room -= size
+        if part:
+            rows[-1].append((part, role))
+    return rows

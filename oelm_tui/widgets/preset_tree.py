@@ -1,0 +1,96 @@
+"""The presets as a tree that folds, with marks and results; several arms can be marked and launched together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.binding import Binding
+from textual.message import Message
+
+from oelm_tui.lab.snapshot import Snapshot
+from oelm_tui.panels.preset_rows import COLUMNS, open_at_first, tree_rows
+from oelm_tui.widgets.table import Table
+
+if TYPE_CHECKING:
+    from oelm_core.presets import Catalogue
+
+
+class PresetTree(Table):
+    BINDINGS = [
+        Binding("left", "fold", show=False),
+        Binding("right", "unfold", show=False),
+    ]
+
+    class LaunchAsked(Message):
+        """Enter on an arm or a study."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(COLUMNS, id=id)
+        self.opened: set[str] | None = None
+        self.empty_words = "reading the presets"
+        self._catalogue: Catalogue | None = None
+        self._snapshot: Snapshot | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Takes the new snapshot in; nothing is drawn before the catalogue is there."""
+        self._snapshot, self._catalogue = snapshot, snapshot.catalogue
+        if self._catalogue is None:
+            return
+        if self.opened is None:
+            self.opened = open_at_first(self._catalogue, snapshot.runs)
+        self.set_rows(tree_rows(self._catalogue, snapshot.runs, self.opened))
+
+    @property
+    def arms(self) -> list[str]:
+        """The marked arms, or the one under the cursor."""
+        keys = [row.key for row in self.rows if row.key in self.marked] or [self.key or ""]
+        return [key.removeprefix("arm/") for key in keys if key.startswith("arm/")]
+
+    @property
+    def study(self) -> str | None:
+        """The study under the cursor, when no arm is marked."""
+        key = self.key or ""
+        return key.removeprefix("study/") if key.startswith("study/") and not self.marked else None
+
+    def toggle_mark(self) -> None:
+        if self.key is not None and self.key.startswith("arm/"):
+            self.marked ^= {self.key}
+            self._refresh_row(self.cursor)
+        self.action_move(1)
+
+    def clear_marks(self) -> None:
+        self.marked.clear()
+        self.refresh()
+
+    def action_choose(self) -> None:
+        key = self.key or ""
+        if key.startswith(("arm/", "study/")):
+            self.post_message(self.LaunchAsked())
+        elif self.opened is not None and key:
+            self._set_open(key, key not in self.opened)
+
+    def action_unfold(self) -> None:
+        if self.key is not None and self._is_group(self.key):
+            self._set_open(self.key, True)
+
+    def action_fold(self) -> None:
+        """Folds the group; on a leaf, goes up to its group."""
+        if self.key is None or self.opened is None:
+            return
+        if self._is_group(self.key) and self.key in self.opened:
+            self._set_open(self.key, False)
+            return
+        for number in range(self.cursor - 1, -1, -1):
+            if self._is_group(self.rows[number].key):
+                self.cursor = number
+                return
+
+    @staticmethod
+    def _is_group(key: str) -> bool:
+        return key.startswith(("family/", "data/")) or key in ("studies", "warnings")
+
+    def _set_open(self, key: str, opened: bool) -> None:
+        if self.opened is None or self._snapshot is None:
+            return
+        self.opened = self.opened | {key} if opened else self.opened - {key}
+        self.show(self._snapshot)

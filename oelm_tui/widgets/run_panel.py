@@ -1,0 +1,248 @@
+"""The selected run: a headline and its tabs; a failed run opens on the reason."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widget import Widget
+
+from oelm_tui import glyphs
+from oelm_tui.glyphs import STATE_ROLES, bar
+from oelm_tui.lab import numbers
+from oelm_tui.lab.detail import Detail
+from oelm_tui.lab.snapshot import Snapshot
+from oelm_tui.lab.view import RunView
+from oelm_tui.logs.clean import pieces
+from oelm_tui.panels.config import config_lines
+from oelm_tui.panels.curves import Quantity, caption, curves, in_percent, quantities, system_quantities
+from oelm_tui.panels.measured import check_lines, sample_lines, timing_lines
+from oelm_tui.panels.outcome import reason_lines
+from oelm_tui.panels.run_rows import REASONS, method_name
+from oelm_tui.widgets.bars import TabBar
+from oelm_tui.widgets.cells import Run
+from oelm_tui.widgets.chart import Chart
+from oelm_tui.widgets.lines import Line, Lines, ScrollLines
+from oelm_tui.widgets.log_view import LogPage, LogView
+
+TABS = (
+    ("curves", "Curves"),
+    ("log", "Log"),
+    ("config", "Config"),
+    ("timing", "Timing"),
+    ("samples", "Samples"),
+    ("system", "System"),
+    ("checks", "Checks"),
+)
+REASON = ("reason", "Reason")
+ENDED_BADLY = ("failed", "lost")
+
+
+class LastLine(Lines):
+    """The newest line of the log under the curves."""
+
+    DEFAULT_CSS = "LastLine { height: 1; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._line: Line = []
+
+    def show(self, line: Line) -> None:
+        if line != self._line:
+            self._line = line
+            self.refresh()
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        return [self._line]
+
+
+class RunPanel(Vertical):
+    DEFAULT_CSS = """
+    RunPanel Chart, RunPanel ScrollLines { height: 1fr; }
+    RunPanel .-hidden { display: none; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.view: RunView | None = None
+        self.detail: Detail | None = None
+        self._snapshot: Snapshot | None = None
+        self._wanted = "curves"
+        self._shown = ""
+        self._place = {"curves": 0, "system": 0}
+        self._with_baseline = True
+        self.live = True
+        """Whether anybody can see the panel; a hidden one reads no log."""
+
+    def compose(self) -> ComposeResult:
+        yield TabBar(TABS, id="run-tabs")
+        yield Chart(id="chart")
+        yield LastLine()
+        yield LogView(id="log")
+        yield ScrollLines(id="text")
+
+    def on_mount(self) -> None:
+        chart = self.query_one(Chart)
+        chart.look = chart.look.__class__(smoothing=0.9)
+        self._switch()
+
+    # Which run
+
+    def select(self, view: RunView | None, snapshot: Snapshot) -> None:
+        """Shows a run, or the same run's newer view."""
+        changed = (view.id if view else None) != (self.view.id if self.view else None)
+        self.view, self._snapshot = view, snapshot
+        if changed:
+            self.detail = None
+            chart = self.query_one(Chart)
+            chart.look = chart.look.__class__(chart.look.x, chart.look.log_y, chart.look.smoothing)
+        bad = view is not None and view.run.state in ENDED_BADLY
+        bar = self.query_one(TabBar)
+        bar.tabs = [REASON, *TABS] if bad else list(TABS)
+        if changed:
+            self._shown = "reason" if bad else self._wanted
+        elif self._shown == "reason" and not bad:
+            self._shown = self._wanted
+        self.border_title = (
+            "".join(text for text, _ in headline(view, False)).strip().replace("[", "\\[") if view else "Run"
+        )
+        bar.refresh()
+        self._switch()
+
+    def take(self, detail: Detail) -> None:
+        """New contents of the selected run's files."""
+        if self.view is not None and detail.view.id == self.view.id:
+            self.detail = detail
+            self._fill()
+
+    # Which tab
+
+    @property
+    def tab(self) -> str:
+        return self._shown or self._wanted
+
+    def show_tab(self, name: str) -> None:
+        self._shown = name
+        if name != "reason":
+            self._wanted = name
+        self._switch()
+
+    def step_tab(self, by: int) -> None:
+        names = [name for name, _ in self.query_one(TabBar).tabs]
+        place = names.index(self.tab) if self.tab in names else 0
+        self.show_tab(names[(place + by) % len(names)])
+
+    def content(self) -> Widget:
+        """The widget of the tab in front, to put the focus on."""
+        if self.tab in ("curves", "system"):
+            return self.query_one(Chart)
+        return self.query_one(LogPage) if self.tab == "log" else self.query_one("#text")
+
+    def on_tab_bar_pressed(self, event: TabBar.Pressed) -> None:
+        event.stop()
+        self.show_tab(event.name)
+
+    def _switch(self) -> None:
+        tab = self.tab
+        had_focus = self.has_focus_within
+        self.query_one(TabBar).current = tab
+        self.query_one(Chart).set_class(tab not in ("curves", "system"), "-hidden")
+        self.query_one(LastLine).set_class(tab != "curves", "-hidden")
+        self.query_one(LogView).set_class(tab != "log", "-hidden")
+        self.query_one("#text").set_class(tab in ("curves", "system", "log"), "-hidden")
+        log = self.query_one(LogView)
+        if tab == "log" and self.view is not None and self.live:
+            log.open(self.view.run.folder.log)
+        else:
+            log.pause()
+        if had_focus and not self.content().has_focus:
+            self.content().focus()
+        self._fill()
+
+    def on_resize(self) -> None:
+        self._fill()
+
+    def set_live(self, live: bool) -> None:
+        if live != self.live:
+            self.live = live
+            self._switch()
+
+    # What is in it
+
+    def _fill(self) -> None:
+        view, detail = self.view, self.detail
+        tab = self.tab
+        width = max(20, self.query_one("#text").size.width or self.size.width)
+        text = self.query_one("#text", ScrollLines)
+        if view is None or self._snapshot is None:
+            text.show([])
+            self.query_one(Chart).show([], "", False)
+            return
+        if tab == "config":
+            text.show(config_lines(view, self._snapshot.catalogue, self._snapshot.baseline_of(view)))
+        elif detail is None:
+            text.show([[("reading", "faint")]])
+            if tab in ("curves", "system"):
+                self.query_one(Chart).show([], "", False, "reading")
+        elif tab in ("curves", "system"):
+            self._draw(detail)
+        elif tab == "reason":
+            text.show(reason_lines(detail, width, glyphs.signs.ascii_only))
+        elif tab == "timing":
+            text.show(timing_lines(detail))
+        elif tab == "samples":
+            text.show(sample_lines(detail.samples, width))
+        elif tab == "checks":
+            text.show(check_lines(detail))
+
+    def _choices(self, detail: Detail) -> list[Quantity]:
+        return quantities(detail) if self.tab == "curves" else system_quantities(detail)
+
+    def _draw(self, detail: Detail) -> None:
+        chart = self.query_one(Chart)
+        choices = self._choices(detail)
+        if not choices:
+            chart.show([], "", False, "the worker wrote no device samples")
+            return
+        quantity = choices[self._place[self.tab] % len(choices)]
+        drawn = curves(detail, quantity, chart.look, self._with_baseline and self.tab == "curves")
+        below = caption(detail, quantity, chart.look, choices)
+        chart.show(drawn, quantity.title, in_percent(quantity), below)
+        self.query_one(LastLine).show([(text, style or "faint") for text, style in pieces(detail.last_line)])
+
+    def change_chart(self, what: str) -> None:
+        """A chart key pressed anywhere on the screen."""
+        if self.tab not in ("curves", "system"):
+            self.show_tab("curves")
+        chart = self.query_one(Chart)
+        chart.action_chart(what)
+        self._fill()
+
+    def on_chart_changed(self, event: Chart.Changed) -> None:
+        event.stop()
+        if event.what == "quantity":
+            self._place[self.tab if self.tab == "system" else "curves"] += 1
+        elif event.what == "baseline":
+            self._with_baseline = not self._with_baseline
+        self._fill()
+
+
+def headline(view: RunView, with_bar: bool = True) -> list[Run]:
+    """State, step, time left and metric of a run in one line; the end of it is left out where it gets narrow."""
+    run = view.run
+    role = STATE_ROLES.get(run.state, "")
+    state = REASONS.get(run.reason or "", run.state) if run.state == "failed" else run.state
+    parts: list[Run] = [(f" {glyphs.signs.state(run.state)} ", role), (f"{run.preset} ", "label")]
+    parts.append((f"{method_name(run.method)} s{run.seed} ", ""))
+    parts.append((f"{state} ", role))
+    if run.total:
+        share = run.step / run.total
+        if run.state in ("running", "stopping"):
+            drawn = f"{bar(share, 8)} " if with_bar else ""
+            parts.append((f"{drawn}{share * 100:.0f}% ", "arm0"))
+        parts.append((f"{numbers.count(run.step)}/{numbers.count(run.total)} ", "faint"))
+    if view.left is not None:
+        parts.append((f"{numbers.duration(view.left)} left ", ""))
+    if run.metric_value is not None:
+        value = numbers.metric(run.metric_name, run.metric_value)
+        parts.append((f"{numbers.short_metric(run.metric_name)} {value} ", "accent"))
+    return [*parts, (" ", "")]

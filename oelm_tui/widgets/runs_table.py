@@ -1,0 +1,70 @@
+"""The runs table: filtered, sorted, marked; its cursor stays on its run whatever happens around it."""
+
+from __future__ import annotations
+
+from textual.reactive import reactive
+
+from oelm_tui.lab.query import Query, parse
+from oelm_tui.lab.snapshot import Snapshot
+from oelm_tui.panels.run_rows import COLUMNS, SORTS, chosen, row_of
+from oelm_tui.widgets.table import Table
+
+
+class RunsTable(Table):
+    snapshot: reactive[Snapshot | None] = reactive(None)
+    query_text: reactive[str] = reactive("")
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(COLUMNS, id=id)
+        self._query = Query()
+        self.sorted_by, self.descending = "state", False
+
+    @property
+    def problem(self) -> str:
+        """What the filter could not understand."""
+        return self._query.problem
+
+    def watch_snapshot(self) -> None:
+        self._fill()
+
+    def watch_query_text(self, text: str) -> None:
+        self._query = parse(text)
+        self._fill()
+
+    def sort_by(self, column: str) -> None:
+        """The same column again turns the order round."""
+        if column in ("age", "remark", "flag"):
+            column = "created"
+        if column == self.sorted_by:
+            self.descending = not self.descending
+        else:
+            self.sorted_by, self.descending = column, column in ("created", "step", "rate", "metric")
+        self._fill()
+        self.refresh()
+
+    def next_sort(self) -> str:
+        place = SORTS.index(self.sorted_by) if self.sorted_by in SORTS else -1
+        self.sort_by(SORTS[(place + 1) % len(SORTS)])
+        return self.sorted_by
+
+    def toggle_mark(self) -> None:
+        if self.key is not None:
+            self.marked ^= {self.key}
+            self._refresh_row(self.cursor)
+            self.action_move(1)
+
+    def clear_marks(self) -> None:
+        self.marked.clear()
+        self.refresh()
+
+    def _fill(self) -> None:
+        snapshot = self.snapshot
+        if snapshot is None:
+            self.empty_words = "reading the runs"
+            return
+        self.marked &= set(snapshot.by_id)
+        views = chosen(snapshot.runs, self._query, self.sorted_by, self.descending)
+        self.empty_words = (
+            "no run fits the filter; esc clears it" if snapshot.runs else "no runs yet: choose a preset (1) and press l"
+        )
+        self.set_rows([row_of(view, snapshot.now) for view in views])

@@ -1,0 +1,257 @@
+"""A table that draws only the rows in view, keeps its cursor on a row's key, and drops columns in a stated order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from textual import events
+from textual.binding import Binding
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from oelm_tui import glyphs
+from oelm_tui.palette import role_style
+from oelm_tui.widgets.cells import Cell, Run, fit, strip_of, width_of
+
+
+@dataclass(frozen=True)
+class Column:
+    """`keep` decides who stays when it gets narrow: the lowest goes first.
+
+    `grow` columns take what is left over, in their order and as far as their contents need it; the last takes the rest.
+    """
+
+    key: str
+    title: str
+    width: int
+    right: bool = False
+    keep: int = 100
+    grow: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    key: str
+    cells: dict[str, Cell]
+    role: str = ""
+
+
+class Table(ScrollView, can_focus=True):
+    BINDINGS = [
+        Binding("up,k", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+        Binding("home", "move(-1000000)", show=False),
+        Binding("end,G", "move(1000000)", show=False),
+        Binding("enter", "choose", show=False),
+    ]
+    has_header = True
+    empty_words: reactive[str] = reactive("")
+    cursor: reactive[int] = reactive(0)
+
+    class Moved(Message):
+        """The cursor stands on another row."""
+
+        def __init__(self, table: Table, key: str | None) -> None:
+            super().__init__()
+            self.table, self.key = table, key
+
+        @property
+        def control(self) -> Table:
+            return self.table
+
+    class Chosen(Moved):
+        """Enter, or a click on the row that already had the cursor."""
+
+    class HeaderPressed(Message):
+        def __init__(self, table: Table, column: str) -> None:
+            super().__init__()
+            self.table, self.column = table, column
+
+        @property
+        def control(self) -> Table:
+            return self.table
+
+    def __init__(self, columns: Sequence[Column], *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id, classes=classes)
+        self.columns = list(columns)
+        self.rows: list[Row] = []
+        self.marked: set[str] = set()
+        self.sorted_by = ""
+        self.descending = False
+        self._key: str | None = None
+        self._layout: list[tuple[Column, int]] = []
+
+    # What it shows
+
+    @property
+    def key(self) -> str | None:
+        """Key of the row under the cursor."""
+        return self._key
+
+    def set_rows(self, rows: Sequence[Row]) -> None:
+        """Shows new rows; the cursor stays with its key, else near its place. Only changed lines are repainted."""
+        before, self.rows = self.rows, list(rows)
+        if len(before) != len(self.rows):
+            self.virtual_size = Size(self.size.width, len(self.rows) + self._top)
+        if self._lay_out():
+            self.refresh()
+        place = next((i for i, row in enumerate(self.rows) if row.key == self._key), None)
+        if place is None:
+            place = min(self.cursor, max(0, len(self.rows) - 1))
+        moved = place != self.cursor or self._key != (self.rows[place].key if self.rows else None)
+        if len(before) != len(self.rows) or moved:
+            self.refresh()
+        else:
+            for number, (old, new) in enumerate(zip(before, self.rows, strict=True)):
+                if old != new:
+                    self._refresh_row(number)
+        if moved:
+            self._key = self.rows[place].key if self.rows else None
+            self.set_reactive(Table.cursor, place)
+            self._keep_in_view()
+            self.post_message(self.Moved(self, self._key))
+
+    def go_to(self, key: str) -> bool:
+        """Puts the cursor on a key; False when it is not among the rows."""
+        for number, row in enumerate(self.rows):
+            if row.key == key:
+                self.cursor = number
+                return True
+        return False
+
+    def watch_cursor(self, before: int, after: int) -> None:
+        self._key = self.rows[after].key if 0 <= after < len(self.rows) else None
+        self._refresh_row(before)
+        self._refresh_row(after)
+        self._keep_in_view()
+        self.post_message(self.Moved(self, self._key))
+
+    def validate_cursor(self, value: int) -> int:
+        return max(0, min(value, len(self.rows) - 1))
+
+    # Moving
+
+    def action_move(self, by: int) -> None:
+        self.cursor += by
+
+    def action_page(self, by: int) -> None:
+        self.cursor += by * max(1, self.size.height - self._top - 1)
+
+    def action_choose(self) -> None:
+        if self._key is not None:
+            self.post_message(self.Chosen(self, self._key))
+
+    def on_click(self, event: events.Click) -> None:
+        y = event.y - self.gutter.top
+        if y < 0:
+            return
+        if y < self._top:
+            self._press_header(event.x - self.gutter.left)
+            return
+        number = y - self._top + round(self.scroll_y)
+        if number < len(self.rows):
+            if number == self.cursor:
+                self.action_choose()
+            else:
+                self.cursor = number
+
+    def _press_header(self, x: int) -> None:
+        at = 2
+        for column, width in self._layout:
+            if at <= x < at + width + 1:
+                self.post_message(self.HeaderPressed(self, column.key))
+                return
+            at += width + 1
+
+    # Drawing
+
+    @property
+    def _top(self) -> int:
+        return 1 if self.has_header else 0
+
+    def on_resize(self) -> None:
+        self.virtual_size = Size(self.size.width, len(self.rows) + self._top)
+        self._lay_out()
+        self._keep_in_view()
+
+    def set_columns(self, columns: Sequence[Column]) -> None:
+        self.columns = list(columns)
+        self._lay_out()
+        self.refresh()
+
+    def _lay_out(self) -> bool:
+        """Widths for the rows at hand; True when they changed."""
+        growing = [column.key for column in self.columns if column.grow]
+        natural = {key: max((width_of(row.cells.get(key, "")) for row in self.rows), default=0) for key in growing}
+        layout = lay_out(self.columns, self.size.width - 2, natural)
+        changed, self._layout = layout != self._layout, layout
+        return changed
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        theme, base = self.app.current_theme, self.rich_style
+        if y < self._top:
+            return strip_of(self._header(), width, theme, base)
+        number = y - self._top + round(self.scroll_y)
+        if number >= len(self.rows):
+            words = self.empty_words if not self.rows and y == self._top else ""
+            return strip_of([("  " + words, "faint")], width, theme, base)
+        row = self.rows[number]
+        over = role_style("chosen" if self.has_focus else "blurred", theme) if number == self.cursor else None
+        return strip_of(self._line(row, number), width, theme, base, over)
+
+    def _header(self) -> list[Run]:
+        runs: list[Run] = [("  ", "")]
+        for column, width in self._layout:
+            title = column.title
+            if column.key == self.sorted_by:
+                title += glyphs.signs.down if self.descending else glyphs.signs.up
+            runs += [*fit((title, "head"), width, column.right), (" ", "")]
+        return runs
+
+    def _line(self, row: Row, number: int) -> list[Run]:
+        sign = glyphs.signs.marked if row.key in self.marked else " "
+        runs: list[Run] = [(sign, "accent"), (" ", "")]
+        for column, width in self._layout:
+            runs += [*fit(row.cells.get(column.key, ""), width, column.right), (" ", "")]
+        return [(text, role or row.role) for text, role in runs] if row.role else runs
+
+    def _refresh_row(self, number: int) -> None:
+        y = number - round(self.scroll_y) + self._top
+        if self._top <= y < self.size.height:
+            self.refresh(Region(0, y, self.size.width, 1))
+
+    def _keep_in_view(self) -> None:
+        room = max(1, self.size.height - self._top)
+        top = round(self.scroll_y)
+        if self.cursor < top:
+            self.scroll_to(y=self.cursor, animate=False)
+        elif self.cursor >= top + room:
+            self.scroll_to(y=self.cursor - room + 1, animate=False)
+
+    def watch_has_focus(self, value: bool) -> None:
+        super().watch_has_focus(value)
+        self.refresh()
+
+
+def lay_out(columns: Sequence[Column], width: int, natural: Mapping[str, int]) -> list[tuple[Column, int]]:
+    """Which columns fit, and how wide each is. `natural`: the widest content of each growing column."""
+    kept = list(columns)
+    while len(kept) > 1 and sum(column.width + 1 for column in kept) > width:
+        kept.remove(min(kept, key=lambda column: column.keep))
+    spare = max(0, width - sum(column.width + 1 for column in kept))
+    last = next((column for column in reversed(kept) if column.grow), None)
+    widths: list[tuple[Column, int]] = []
+    for column in kept:
+        more = 0
+        if column.grow:
+            more = spare if column is last else min(spare, max(0, natural.get(column.key, 0) - column.width))
+            spare -= more
+        widths.append((column, column.width + more))
+    return widths

@@ -1,0 +1,156 @@
+"""A made-up lab for the screen's tests: fixed clock, run folders in every state, four cards, the shipped presets."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+from functools import lru_cache
+from pathlib import Path
+
+from oelm_core.presets import Catalogue, load_folders
+from oelm_core.runs.folder import RunFolder, read_json, write_json
+from oelm_core.runs.state import Here
+from oelm_core.runs.store import Run, read_run
+from oelm_tui.app import OelmApp
+from oelm_tui.lab.cards import Card, Machine
+from oelm_tui.lab.sampler import Sources
+from tests.run_factory import START, write_run
+
+NOW = START + 20_000.0
+GIB = 2**30
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> Catalogue:
+    from oelm_core.presets import SHIPPED
+
+    return load_folders([SHIPPED])
+
+
+def cards() -> tuple[Card, ...]:
+    def card(index: int, use: float, memory: float, heat: float, whose: str, label: str) -> Card:
+        return Card(str(index), "RTX A5000", f"GPU-{index}", use, memory * GIB, 24 * GIB, heat, 180.0, whose, label)
+
+    return (
+        card(0, 97, 22.1, 78, "other", "user4"),
+        card(1, 88, 18.2, 74, "other", "user4"),
+        card(2, 95, 3.9, 66, "ours", run_id("GPT-01", 1)),
+        card(3, 0, 0.3, 35, "free", "free"),
+    )
+
+
+def run_id(preset: str, number: int, seed: int = 42) -> str:
+    return f"{preset}-s{seed}-20260202-{number // 60:04d}{number % 60:02d}-{number:04x}"
+
+
+def machine() -> Machine:
+    return Machine("gpu43", cards(), 0.37, 32, 0.41, 128.0 * GIB, 0.62, 710.0 * GIB)
+
+
+def write_lab(root: Path) -> Path:
+    """Seven runs: two GPT arms running, one waiting, one failed, a finished SST-2 pair, one stopped."""
+    arms = catalogue().experiments
+    runs = root / "runs"
+    write_run(
+        runs, arms["sst2-baseline"], number=4, curve=[0.90, 0.9289, 0.9255], labels=[0, 1] * 50, predictions=[0, 1] * 50
+    )
+    write_run(
+        runs,
+        arms["sst2-oelm"],
+        number=5,
+        curve=[0.88, 0.9117, 0.9094],
+        labels=[0, 1] * 50,
+        predictions=[0, 1] * 46 + [1, 0] * 4,
+    )
+    live(write_run(runs, arms["GPT-01"], number=1, state="running", reason=None, without=["result"]), 62_000, 4.51)
+    live(write_run(runs, arms["GPT-02"], number=2, state="running", reason=None, without=["result"]), 61_200, 5.04)
+    waiting = write_run(runs, arms["GPT-03"], number=3, state="waiting", reason=None, without=["result", "metrics"])
+    change(waiting, state="waiting", message="waiting: after GPT-01", step=0, total=100_000, devices=[])
+    failed = write_run(runs, arms["mnli-oelm"], number=6, seed=43, state="failed", reason="oom", without=["result"])
+    message = "asked for 2.1 GB, 0.4 GB free of 24 GB; lower train.batch_size"
+    change(failed, message=message, step=1200, total=36_816, ended=NOW - 3600, devices=["1"])
+    failed.folder.log.write_bytes(FAILED_LOG)
+    stopped = write_run(runs, arms["XNLI-02"], number=7, state="stopped", reason="user", without=["result"])
+    change(stopped, step=30_000, total=73_632, ended=NOW - 7200)
+    write_json(stopped.folder.path / "notes.json", {"tags": ["paper"], "note": "go on after the deadline"})
+    return root
+
+
+FAILED_LOG = b"""\
+[13:00:01] mnli-oelm on GPU 1, batch 32, fp32
+[13:00:09] step 1100/36816 loss 0.8112
+[13:00:12] step 1200/36816 loss 0.8020
+Traceback (most recent call last):
+  File "worker.py", line 12, in <module>
+    loss.backward()
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.1 GiB [not markup]
+"""
+
+
+def change(run: Run, **values: object) -> None:
+    path = run.folder.path / "state.json"
+    write_json(path, {**(read_json(path) or {}), "host": "gpu43", "boot_id": "b", "heartbeat": NOW - 1, **values})
+
+
+def live(run: Run, step: int, best: float) -> None:
+    """A long run in the middle: a thousand training records up to now, evaluations every 1000 steps."""
+    change(
+        run, state="running", step=step, total=100_000, devices=[{"GPT-01": "2", "GPT-02": "3"}.get(run.preset, "0")]
+    )
+    chance = random.Random(run.preset)
+    records = []
+    for number in range(1, 1001):
+        at = step * number // 1000
+        loss = math.log(best) + 2.2 * math.exp(-at / 9000) + chance.gauss(0, 0.05)
+        records.append(
+            {"t": NOW - (step - at) * 0.0837, "step": at, "kind": "train", "loss": loss, "lr": 1e-3 * (1 - at / 1e5)}
+            | {"step_time": 0.0837 + chance.gauss(0, 0.002), "tokens_per_s": 48_900.0, "tokens": at * 4096}
+        )
+    for at in range(1000, step, 1000):
+        ppl = best * (1 + 1.2 * math.exp(-at / 12_000)) / (1 + 1.2 * math.exp(-step / 12_000))
+        t = NOW - (step - at) * 0.0837
+        records.append({"t": t, "step": at, "kind": "eval", "perplexity": ppl, "loss": math.log(ppl), "seconds": 3.0})
+        records.append({"t": t, "step": at, "kind": "system", "util": 95 + chance.gauss(0, 2), "memory": 3.9 * GIB})
+    records.sort(key=lambda record: (record["step"], record["kind"] != "train"))
+    run.folder.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
+    run.folder.log.write_text(
+        "".join(f"[14:02:{n % 60:02d}] step {step - 100 + n}/100000 loss {1.78 + n / 1000:.4f}\n" for n in range(100))
+    )
+    text = "Once upon a time there was a girl named Lily. She found her red ball under the bed."
+    samples = [{"t": NOW, "step": at, "prompt": "Once upon a time", "text": text} for at in (60_000, 61_000)]
+    run.folder.samples.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+
+
+def sources(root: Path) -> Sources:
+    def runs() -> list[Run]:
+        here = Here("gpu43", "b", NOW, lambda *_: True)
+        folder = root / "runs"
+        found = [read_run(RunFolder(path), here) for path in folder.iterdir()] if folder.is_dir() else []
+        return sorted(found, key=lambda run: (run.created, run.id), reverse=True)
+
+    return Sources(runs, machine, lambda: NOW)
+
+
+def make_app(root: Path, readonly: bool = False) -> OelmApp:
+    return OelmApp(readonly=readonly, sources=sources(root), load=catalogue, every=0.2)
+
+
+async def settle(pilot, rounds: int = 3) -> None:
+    """Waits until the threads have said all they have to say and the screen has drawn it."""
+    import asyncio
+
+    app = pilot.app
+    for _ in range(rounds):
+        for _ in range(200):
+            desks = [*app.desks.values(), *(view.desk for view in app.screen.query("LogView"))]
+            if all(desk.idle for desk in desks) and app.snapshot is not None and app.snapshot.catalogue is not None:
+                break
+            await asyncio.sleep(0.01)
+        await pilot.pause()
+
+
+def copy_lab(template: Path, to: Path) -> Path:
+    shutil.copytree(template, to, symlinks=True)
+    return to
