@@ -1,0 +1,143 @@
+"""Runs killed with SIGKILL at random moments and resumed end with the same weights and metrics as one never killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from oelm_core.runs.folder import RunFolder
+from tests.training_runs import BERT, GPT, experiment, figures, run_folder, texts, weights
+from tests.warm_worker import WarmWorker
+
+UNFREEZE = [
+    "method.unfreeze.at=4",
+    "method.unfreeze.order=top-down",
+    "method.unfreeze.every=4",
+    "method.unfreeze.warmup=3",
+]
+SHORT = ["train.max_steps=16", "train.eval_every=4", "train.checkpoint_every=2", "train.samples=1"]
+CASES = {
+    "an encoder with accumulation": (BERT, [*SHORT, "train.batch_size=3", "train.accumulate=3"]),
+    "an encoder that unfreezes": (BERT, [*SHORT, *UNFREEZE]),
+    "a GPT": (GPT, SHORT),
+    "a GPT that unfreezes, with accumulation": (GPT, [*SHORT, *UNFREEZE, "train.accumulate=2"]),
+}
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmWorker]:
+    home = tmp_path_factory.mktemp("home")
+    worker = WarmWorker({"OELM_HOME": str(home), "OELM_THREADS": "1", "OMP_NUM_THREADS": "1", "OELM_DEVICE": "cpu"})
+    yield worker
+    worker.close()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return texts(tmp_path_factory.mktemp("texts"))
+
+
+def wait_for(ready: Callable[[], bool], alive: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not ready() and alive():
+        assert time.monotonic() < deadline, "nothing happened for a minute"
+        time.sleep(0.001)
+
+
+def lines(folder: RunFolder) -> int:
+    return folder.metrics.read_bytes().count(b"\n") if folder.metrics.exists() else 0
+
+
+def drafts(folder: RunFolder) -> bool:
+    return any(folder.checkpoints.glob(".step-*"))
+
+
+def kill_somewhere(warm: WarmWorker, folder: RunFolder, dice: random.Random) -> bool:
+    """Starts the run and kills it after a random number of further records, or while it writes a checkpoint."""
+    pid = warm.start(folder.path)
+    goal = lines(folder) + dice.randint(1, 8)
+    in_checkpoint = dice.random() < 0.4
+    gone = lambda: not Path(f"/proc/{pid}/stat").exists() or ") Z " in Path(f"/proc/{pid}/stat").read_text()  # noqa: E731
+    wait_for(lambda: lines(folder) >= goal and (not in_checkpoint or drafts(folder)), lambda: not gone())
+    os.kill(pid, signal.SIGKILL)
+    return warm.wait(pid) == -signal.SIGKILL
+
+
+def outcome(folder: RunFolder) -> str:
+    return str((folder.read("outcome") or {}).get("state"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_killed_and_resumed_equals_never_killed(warm: WarmWorker, data: Path, tmp_path: Path, case: str) -> None:
+    base, settings = CASES[case]
+    chosen = experiment(base, data, *settings)
+    whole = run_folder(tmp_path / "whole", chosen)
+    assert warm.wait(warm.start(whole.path)) == 0
+    dice = random.Random(os.environ.get("OELM_TEST_SEED") or case)
+    broken = run_folder(tmp_path / "broken", chosen)
+    kills = sum(kill_somewhere(warm, broken, dice) for _ in range(3))
+    assert warm.wait(warm.start(broken.path)) == 0
+    assert kills >= 2
+    assert outcome(broken) == outcome(whole) == "finished"
+    assert figures(broken) == figures(whole)
+    assert weights(broken) == weights(whole)
+    samples = [
+        [json.loads(line)["text"] for line in f.samples.read_text().splitlines()]
+        for f in (broken, whole)
+        if f.samples.exists()
+    ]
+    assert not samples or samples[0] == samples[1]
+
+
+def test_a_run_asked_to_stop_checkpoints_and_goes_on_to_the_same_end(
+    warm: WarmWorker, data: Path, tmp_path: Path
+) -> None:
+    chosen = experiment(BERT, data, "train.max_steps=60", "train.eval_every=50")
+    whole, stopped = run_folder(tmp_path / "whole", chosen), run_folder(tmp_path / "stopped", chosen)
+    assert warm.wait(warm.start(whole.path)) == 0
+    for number, state, code in ((signal.SIGTERM, "signal", 0), (signal.SIGUSR2, "preempted", 75)):
+        pid = warm.start(stopped.path)
+        goal = lines(stopped) + 4
+        wait_for(lambda goal=goal: lines(stopped) >= goal, lambda: True)  # type: ignore[misc]
+        os.kill(pid, number)
+        assert warm.wait(pid) == code
+        ended = stopped.read("outcome") or {}
+        assert (ended["state"], ended["reason"]) == ("stopped", state)
+        assert (stopped.checkpoints / "latest").readlink() == Path(f"step-{ended['step']}")
+    (stopped.path / "stop.json").write_text("{}")
+    pid = warm.start(stopped.path)
+    os.kill(pid, signal.SIGTERM)  # perhaps before it has begun: it may die of it, or stop by itself
+    assert warm.wait(pid) in (0, -signal.SIGTERM)
+    assert warm.wait(warm.start(stopped.path)) == 0
+    assert figures(stopped) == figures(whole)
+    assert weights(stopped) == weights(whole)
+
+
+def test_two_processes_killed_and_resumed_equal_two_never_killed(warm: WarmWorker, data: Path, tmp_path: Path) -> None:
+    chosen = experiment(BERT, data, *SHORT)
+
+    def start(folder: RunFolder) -> list[int]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        ranks = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        return [warm.start(folder.path, RANK=str(r), LOCAL_RANK=str(r), **ranks) for r in range(2)]
+
+    whole, broken = run_folder(tmp_path / "whole", chosen), run_folder(tmp_path / "broken", chosen)
+    assert [warm.wait(pid) for pid in start(whole)] == [0, 0]
+    pids = start(broken)
+    wait_for(lambda: lines(broken) >= 5, lambda: True)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    assert [warm.wait(pid) for pid in pids] == [-signal.SIGKILL] * 2
+    assert [warm.wait(pid) for pid in start(broken)] == [0, 0]
+    assert figures(broken) == figures(whole)
+    assert weights(broken) == weights(whole)

@@ -1,0 +1,105 @@
+"""A process that has torch loaded and forks a worker on demand, so that a test can kill many without paying each start.
+
+One JSON line in: {"folder": ..., "environment": {...}}; out: the child's pid, then {"ended": pid, "status": n}.
+A forked worker is the real one in everything but its imports; SIGKILL ends it as it would any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def serve() -> None:
+    import torch
+    from transformers import AutoTokenizer, BertForSequenceClassification, PreTrainedTokenizerFast  # noqa: F401
+
+    from oelm_core.models import bert, gpt_loading, peers, register  # noqa: F401 - loaded before the fork
+    from oelm_core.training import finishing, loop, session, worker  # noqa: F401
+
+    register()
+    torch.set_num_threads(1)
+    print(json.dumps({"ready": os.getpid()}), flush=True)
+    children: set[int] = set()
+    while True:
+        readable, _, _ = select.select([sys.stdin], [], [], 0.02)
+        if readable:
+            line = sys.stdin.readline()
+            if not line:
+                return
+            children.add(_fork(json.loads(line)))
+        for child in list(children):
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                children.discard(pid)
+                print(json.dumps({"ended": pid, "status": os.waitstatus_to_exitcode(status)}), flush=True)
+
+
+def _fork(asked: dict[str, Any]) -> int:
+    pid = os.fork()
+    if pid:
+        print(json.dumps({"pid": pid}), flush=True)
+        return pid
+    code = 1
+    with contextlib.suppress(BaseException):
+        os.environ.update(asked["environment"])
+        log = os.open(Path(asked["folder"]) / "training.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        from oelm_core.training import worker
+
+        code = worker.main([f"--run-folder={asked['folder']}"])
+    os._exit(code)
+
+
+class WarmWorker:
+    """The test's end of it."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.warm_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+            cwd=Path(__file__).parents[1],
+        )
+        self.ended: dict[int, int] = {}
+        self._answer("ready")
+
+    def start(self, folder: Path, **environment: str) -> int:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"folder": str(folder), "environment": environment}) + "\n")
+        self.process.stdin.flush()
+        return int(self._answer("pid"))
+
+    def wait(self, pid: int) -> int:
+        """The exit code, negative for a signal."""
+        while pid not in self.ended:
+            self._answer("ended")
+        return self.ended.pop(pid)
+
+    def _answer(self, key: str) -> Any:
+        assert self.process.stdout is not None
+        while line := self.process.stdout.readline():
+            message = json.loads(line)
+            if "ended" in message:
+                self.ended[message["ended"]] = message["status"]
+            if key in message:
+                return message[key]
+        raise AssertionError("the warm worker is gone")
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+if __name__ == "__main__":
+    serve()
