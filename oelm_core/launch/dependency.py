@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.state import FINAL, true_state
+from oelm_core.runs.state import FINAL, Truth, true_state
 
 LOOKS_BEFORE_LOST = 8
 """A run must look lost so many times in a row: on a busy machine its runner may just be slow to come up."""
@@ -24,7 +24,7 @@ def wait(run: dict[str, Any], root: Path, rest: Callable[[float], None], say: Ca
         return
     folder, lost = RunFolder(root / str(name)), 0
     while True:
-        state, reason, _ = true_state(folder)
+        state, reason, _ = _state(folder)
         lost = lost + 1 if state == "lost" or not folder.path.is_dir() else 0
         if state in FINAL or lost >= LOOKS_BEFORE_LOST:
             break
@@ -33,3 +33,13 @@ def wait(run: dict[str, Any], root: Path, rest: Callable[[float], None], say: Ca
     if state != "finished" and not run.get("after_any"):
         how = "is not there any more" if not folder.path.is_dir() else f"ended as {state}"
         raise Unmet(f"It waited for {name}, which {how}{f' ({reason})' if reason else ''}.")
+
+
+def _state(folder: RunFolder) -> Truth:
+    """The run's state, with Slurm asked where Slurm has it: a job it ended leaves files that still say running."""
+    truth = true_state(folder)
+    if truth.state in FINAL or not (folder.path / "slurm").is_dir():
+        return truth
+    from oelm_core.launch.slurm import queue
+
+    return queue.true_state(folder)

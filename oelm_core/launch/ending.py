@@ -28,11 +28,14 @@ def judge(
     status: exit code, negative for a signal, None when the worker never started. `stop_asked`: a stop.json is there.
     `signalled`: the runner itself was told to end. `kernel_killed`: the out-of-memory killer struck meanwhile.
     """
-    if outcome is not None and outcome.get("state") in FINAL:
-        return _as_told(outcome, stop_asked)
-    code = _rank_code(log_tail) if status == 1 else None
-    code = status if code is None else code
+    rank_code = _rank_code(log_tail) if status == 1 else None
+    code = status if rank_code is None else rank_code
     killed_by = _signal_of(code)
+    told = outcome if outcome is not None and outcome.get("state") in FINAL else None
+    if told and told.get("reason") == "signal" and _signal_of(rank_code) and not (stop_asked or signalled):
+        told = None  # one rank was killed; torchrun ended the others, who say in good faith that they were told to stop
+    if told:
+        return _as_told(told, stop_asked)
     if killed_by == "SIGKILL" and kernel_killed:
         return Truth("failed", "oom", "The kernel killed the worker because the machine's memory was full.")
     if stop_asked:
@@ -72,10 +75,11 @@ def _rank_code(log_tail: str) -> int | None:
     return int(found[-1]) if found else None
 
 
-def tail(path: Path, size: int = 8192) -> str:
+def tail(path: Path, start: int = 0, size: int = 8192) -> str:
+    """The end of a log, but nothing from before `start`: an earlier attempt's words are not this one's."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+            file.seek(max(start, os.fstat(file.fileno()).st_size - size))
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""

@@ -17,14 +17,19 @@ from oelm_core.runs import process
 
 def lease_dir() -> Path:
     """Shared by all users of this machine, sticky like /tmp: `$OELM_LEASES`, else /tmp/oelm-leases."""
-    path = Path(os.environ.get("OELM_LEASES") or "/tmp/oelm-leases")
+    return shared_folder(Path(os.environ.get("OELM_LEASES") or "/tmp/oelm-leases"))
+
+
+def shared_folder(path: Path) -> Path:
+    """A folder every user may write in and nobody may tidy up for others."""
     try:
-        made = not path.exists()
-        path.mkdir(parents=True, exist_ok=True)
-        if made:
-            path.chmod(0o1777)  # mkdir's mode passes through the umask
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):  # another user was quicker; the mode is theirs to set
+                path.mkdir()
+                path.chmod(0o1777)  # mkdir's mode passes through the umask
         if not stat.S_ISDIR(os.lstat(path).st_mode):
-            raise Refused(f"{path} is a link, not a folder; remove it or point OELM_LEASES elsewhere.")
+            raise Refused(f"{path} is a link or a file, not a folder; remove it or point OELM_LEASES elsewhere.")
     except OSError as error:
         raise Refused(f"cannot use {path} for device leases: {error.strerror}; set OELM_LEASES.") from None
     return path

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from oelm_core.errors import Refused
 from oelm_core.launch import lease
 from oelm_core.runs import process
 
@@ -34,12 +35,7 @@ class Ticket(NamedTuple):
 
 
 def line_dir() -> Path:
-    path = lease.lease_dir() / "line"
-    if not path.exists():
-        path.mkdir(exist_ok=True)
-        with contextlib.suppress(OSError):
-            path.chmod(0o1777)
-    return path
+    return lease.shared_folder(lease.lease_dir() / "line")
 
 
 def draw(run: str, asked: str, cards: int, cores: int, beside: str | None = None, at: float | None = None) -> Path:
@@ -140,9 +136,12 @@ def _parse(path: Path, record: dict[str, Any]) -> Ticket:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
-        lease.write_record(descriptor, content)
-    finally:
-        os.close(descriptor)
-    os.replace(draft, path)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            lease.write_record(descriptor, content)
+        finally:
+            os.close(descriptor)
+        os.replace(draft, path)
+    except OSError as error:
+        raise Refused(f"cannot stand in line in {path.parent}: {error.strerror}.") from None

@@ -64,7 +64,7 @@ def start(
         root,
         experiment.id,
         config["seed"],
-        {"run": _description(experiment.id, study, config, request, command), "state": _queued()},
+        {"run": describe(experiment.id, study, config, request, command), "state": queued()},
     )
     ticket = None
     try:
@@ -100,7 +100,7 @@ def stop(run: Run | RunFolder, now: bool = False) -> Truth:
     if truth.state == "lost":
         raise Refused(f"{folder.id} is lost, so nothing of it runs; resume or delete it.")
     made = attempt.numbers(folder)
-    asked = {"who": _whoami(), "when": time.time(), "now": now, "attempt": made[-1] if made else 0}
+    asked = {"who": whoami(), "when": time.time(), "now": now, "attempt": made[-1] if made else 0}
     try:
         folder.write("stop", asked)
     except OSError as error:
@@ -169,9 +169,10 @@ def wait_until(run: Run | RunFolder, states: frozenset[str] = ENDED, timeout: fl
         time.sleep(0.1)
 
 
-def _description(
+def describe(
     preset: str, study: str | None, config: dict[str, Any], request: dict[str, Any], command: list[str] | None
 ) -> dict[str, Any]:
+    """run.json of a new run; `request` is what the launcher adds."""
     return {
         "schema": SCHEMA_VERSION,
         "id": None,
@@ -191,7 +192,8 @@ def _description(
     }
 
 
-def _queued() -> dict[str, Any]:
+def queued() -> dict[str, Any]:
+    """state.json before a runner has the run."""
     nobody = {**process.me(), "pid": None, "started": None}
     known = {"state": "queued", "reason": None, "message": None, **nobody, "workers": [], "devices": []}
     return {**known, "step": 0, "total": None, "heartbeat": time.time(), "attempt": 0}
@@ -266,7 +268,7 @@ def _folder(run: Run | RunFolder) -> RunFolder:
     return run if isinstance(run, RunFolder) else run.folder
 
 
-def _whoami() -> str:
+def whoami() -> str:
     name = ""
     with contextlib.suppress(OSError, KeyError, ImportError):
         import pwd

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oelm_core.errors import LabError, NotFound
 from oelm_core.launch import attempt, dependency, ending, line, machine, spawn
@@ -17,6 +17,9 @@ from oelm_core.launch.waiting import Taken, Waiter, pause_left
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.state import FINAL, Truth
+
+if TYPE_CHECKING:
+    from oelm_core.launch.slurm.inside import Job
 
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD}
 """Blocked from before the runner's first line (the launcher sees to it) and taken one by one while it rests."""
@@ -44,6 +47,7 @@ class Runner:
         self.stop: str | None = None  # None, "gently" or "now"
         self.signalled = False
         self.save_and_leave = False  # SIGUSR2 came
+        self.job = _slurm_job(folder)
         self._beaten = float("-inf")
 
     # -- the attempt ---------------------------------------------------------------------------------------------
@@ -57,9 +61,9 @@ class Runner:
             "runner": process.me(),
             "devices": [],
             "leases": [],
-            "slurm": None,
+            "slurm": self.job.record if self.job else None,
             "threads": None,
-            "world_size": int(self.run.get("per_run") or 1),
+            "world_size": int(self.run.get("per_run") or 1) * (self.job.nodes if self.job else 1),
             "from_step": attempt.newest_checkpoint_step(self.folder),
             "started": started,
             "ended": None,
@@ -68,7 +72,10 @@ class Runner:
             "state": None,
             "reason": None,
         }
+        force = force or (self.job is not None and self.job.takes_over(before))
         self.number = attempt.claim(self.folder, self.attempt, force=force)
+        if self.job:
+            self.job.introduce(self.folder)
         self.attempt["attempt"] = self.number
         self.threads_before = before.get("threads")
         stop = self.folder.read("stop")
@@ -99,10 +106,7 @@ class Runner:
         try:
             self.rest(0.0)
             dependency.wait(self.run, self.folder.path.parent, self.rest, self.say)
-            threads = (self.run.get("config", {}).get("train") or {}).get("threads") or self.threads_before
-            waiter = Waiter(self.run, self.folder.path.parent, threads, self.rest, self.say, self.number == 1)
-            ticket, self.ticket = self.ticket, None
-            self.taken = waiter.take(ticket, self._note_devices)
+            self._take_devices()
             self._pause()
             self._start_worker()
         except Stopped:
@@ -119,6 +123,11 @@ class Runner:
         """Gives the devices back (every descendant is gone by now) and writes the final state, the very last thing."""
         now = time.time()
         self._take_progress()
+        again = self.job is not None and self.save_and_leave and not self.stop and end.state == "stopped"
+        if self.job and again:
+            progressed = attempt.newest_checkpoint_step(self.folder) > (self.attempt["from_step"] or 0)
+            refusal = self.job.why_not_again(progressed)
+            end, again = Truth("stopped", "timeout", refusal), refusal is None
         code = self.worker_status
         self.attempt.update(
             ended=now,
@@ -132,7 +141,20 @@ class Runner:
         self.state.update(state=end.state, reason=end.reason, message=end.message, workers=[], heartbeat=now, ended=now)
         self._insist(lambda: attempt.update(self.folder, self.number, self.attempt))
         self.release()
+        if self.job and again:
+            self._queue_again(self.job)
         self._insist(lambda: self.folder.write("state", self.state))
+
+    def _queue_again(self, job: Job) -> None:
+        """Back into Slurm's line. The state is written first: Slurm ends this process as soon as it agrees."""
+        ended, nobody = dict(self.state), {"pid": None, "started": None, "ended": None, "launcher": "slurm"}
+        message = f"Saved at step {self.state['step']} before the time limit and queued again."
+        self.state.update(state="queued", reason=None, message=message, **nobody)
+        self._insist(lambda: self.folder.write("state", self.state))
+        refusal = job.requeue()
+        if refusal is not None:
+            message = f"Saved at the time limit, but Slurm would not queue it again: {refusal}; resume it."
+            self.state = {**ended, "message": message}
 
     def release(self) -> None:
         for held in self.taken.leases if self.taken else []:
@@ -181,6 +203,15 @@ class Runner:
             self.say(f"pausing {left:.0f} s more, so that the device is as it was for the run before")
             self.rest(min(left, 1.0))
 
+    def _take_devices(self) -> None:
+        if self.job:  # Slurm has chosen them and keeps others away
+            self._note_devices(self.job.devices(str(self.run.get("devices_asked"))))
+            return
+        threads = (self.run.get("config", {}).get("train") or {}).get("threads") or self.threads_before
+        waiter = Waiter(self.run, self.folder.path.parent, threads, self.rest, self.say, self.number == 1)
+        ticket, self.ticket = self.ticket, None
+        self.taken = waiter.take(ticket, self._note_devices)
+
     def _note_devices(self, taken: Taken) -> None:
         self.taken = taken
         self.state["devices"] = taken.names
@@ -193,14 +224,20 @@ class Runner:
         assert self.taken is not None
         ranks = self.attempt["world_size"]
         threads = max(1, len(self.taken.cores) // ranks) if self.taken.kind == "cpu" else self.threads_before
+        self.kills_before = ending.kernel_kills()
+        self.log_start = self.folder.log.stat().st_size if self.folder.log.exists() else 0
+        cwd = Path(str(self.run.get("cwd") or "."))
+        command = spawn.worker_command(self.folder.path, self.run.get("worker"), ranks)
+        cards = [one.device for one in self.taken.leases]
+        if self.job:
+            command, cards = self.job.worker_command(command, ranks), list(self.job.cards)
+            threads = self.job.threads(ranks) if self.taken.kind == "cpu" else threads
         self.attempt.update(threads=threads, machine={"before": machine.look(self.taken.kind)})
         attempt.update(self.folder, self.number, self.attempt)
-        self.kills_before = ending.kernel_kills()
-        cwd = Path(str(self.run.get("cwd") or "."))
         spawn.spawn(
-            spawn.worker_command(self.folder.path, self.run.get("worker"), ranks),
+            command,
             cwd=cwd if cwd.is_dir() else self.folder.path,
-            environment=spawn.environment(self.taken.kind, [one.device for one in self.taken.leases], threads),
+            environment=spawn.environment(self.taken.kind, cards, threads),
             log=self.folder.log,
             cores=self.taken.cores,
             keep=[one.descriptor for one in self.taken.leases],
@@ -247,7 +284,7 @@ class Runner:
             stop_asked=self.folder.read("stop") is not None,
             signalled=self.signalled,
             kernel_killed=ending.kernel_kills() > self.kills_before,
-            log_tail=ending.tail(self.folder.log),
+            log_tail=ending.tail(self.folder.log, self.log_start),
         )
 
     def _gone(self) -> bool:
@@ -263,7 +300,9 @@ class Runner:
                 self.worker_status = os.waitstatus_to_exitcode(status)
 
     def _signal_worker(self, number: signal.Signals) -> None:
-        if self.worker is not None and self.worker_status is None:
+        if self.job and self.job.nodes > 1:
+            self.job.signal_ranks(number.name.removeprefix("SIG"))
+        elif self.worker is not None and self.worker_status is None:
             for one in (number, signal.SIGCONT):  # a frozen worker must wake to save
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.worker, one)
@@ -331,13 +370,25 @@ def main(argv: list[str] | None = None) -> int:
         runner.claim(force="--force" in arguments)
     except LabError as error:
         _tell(ready, str(error))
+        if runner.job:
+            print(error, file=sys.stderr)
         return error.exit_code
     _tell(ready, "claimed")
     try:
         runner.conclude(runner.live())
     finally:
         runner.release()
+    if runner.job:  # a job that depends on this one starts only if it finished
+        return 0 if runner.state["state"] == "finished" else 1
     return 0 if runner.state["state"] in FINAL - {"failed"} else 1
+
+
+def _slurm_job(folder: RunFolder) -> Job | None:
+    if "OELM_JOB_OF" not in os.environ:
+        return None
+    from oelm_core.launch.slurm.inside import current_job
+
+    return current_job(folder.id)
 
 
 def _tell(ready: int | None, message: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from oelm_core.errors import Refused
 from oelm_core.launch import lease, line, wanting
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
@@ -55,6 +56,7 @@ class Waiter:
         self._look = look
         self._cards: list[dict[str, Any]] | None = None
         self._looked = float("-inf")
+        self._barred: dict[str, str] = {}  # devices whose lease we are not allowed to touch, and the sentence
 
     def take(self, ticket: Path | None, taken: Callable[[Taken], None]) -> Taken:
         """Waits until the devices are ours; `taken` writes that down before the place in line is given up.
@@ -103,8 +105,8 @@ class Waiter:
         free = [device for device in self._all_devices(rivals) if not (holders.get(device) or lease.holder(device))]
         granted = line.shares(rivals, free).get(ticket)
         strangers: dict[str, str] = {}
-        if granted is not None and want.kind == "cuda":
-            strangers = self._strangers(free)
+        if granted is not None and (want.kind == "cuda" or self._barred):
+            strangers = {**self._strangers(free), **self._barred} if want.kind == "cuda" else dict(self._barred)
             granted = line.shares(rivals, [device for device in free if device not in strangers]).get(ticket)
         if granted is not None:
             leases = self._take_all(granted)
@@ -116,7 +118,10 @@ class Waiter:
     def _take_all(self, devices: list[str]) -> list[lease.Lease] | None:
         taken: list[lease.Lease] = []
         for device in devices:
-            one = lease.take(device, self.run["id"])
+            try:
+                one = lease.take(device, self.run["id"])
+            except Refused as refusal:
+                self._barred[device], one = str(refusal).rstrip("."), None
             if one is None:
                 for held in taken:
                     held.release()

@@ -46,6 +46,8 @@ class MetricsReader:
                 self._inode = status.st_ino
                 file.seek(self._offset)
                 chunk = file.read() if max_bytes is None else file.read(max_bytes)
+                if b"\n" not in chunk:
+                    chunk += file.readline()  # a bite holds at least one whole line
         except OSError:
             return False, []
         whole = chunk.rfind(b"\n") + 1

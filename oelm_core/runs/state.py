@@ -65,6 +65,8 @@ def derive(state: dict[str, Any] | None, outcome: dict[str, Any] | None, reader:
         return as_written
     if said not in LIVE:
         return Truth("unknown", None, f"state.json says '{said}', which is no state.")
+    if said == "queued" and state.get("launcher") == "slurm":
+        return as_written  # no runner is expected here before Slurm starts one
     if state.get("host") != reader.host:
         return _from_afar(state, outcome, as_written, reader)
     return _from_here(state, outcome, as_written, reader)
@@ -80,6 +82,9 @@ def _from_here(state: dict[str, Any], outcome: dict[str, Any] | None, as_written
         return Truth("lost", None, "Its runner never came up; resume it.")
     booted = state.get("boot_time")
     if reader.alive(state["pid"], state.get("started"), booted):
+        silence = reader.now - _number(state.get("heartbeat"), reader.now)
+        if silence > SECONDS_OF_SILENCE:  # frozen, or the disk does not take its writes
+            return as_written._replace(message=f"Its runner lives but has said nothing for {_duration(silence)}.")
         return as_written
     if any(reader.alive(worker.get("pid"), worker.get("started"), booted) for worker in state.get("workers") or []):
         return Truth("stopping", "signal", "Its runner was killed; the worker is saving and ending.")

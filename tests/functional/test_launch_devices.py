@@ -1,0 +1,158 @@
+"""Runs that want cards, on a machine with a pretend driver: who waits for what, and who gets which."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oelm_core.errors import NotFound
+from oelm_core.launch import attempt, local
+from oelm_core.launch.study import start_study
+from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.state import true_state
+from tests import fake_nvml
+from tests.chaos.lab import Lab, experiment, open_lab
+from tests.fake_nvml import GB, Machine, card, uuid
+
+pytestmark = pytest.mark.skipif(fake_nvml.compiler() is None, reason="no C compiler to build the pretend driver")
+
+SLOW = 100_000
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fake_nvml.build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with open_lab(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def machine(tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Two idle cards."""
+    made = Machine(tmp_path, library, card(0), card(1))
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return made
+
+
+def cards(run: RunFolder) -> list[str]:
+    return [str(device) for device in (attempt.last(run) or {}).get("leases") or []]
+
+
+def says(lab: Lab, run: RunFolder, words: str) -> bool:
+    return bool(lab.until(lambda: words in (true_state(run).message or ""), what=f"'{words}'"))
+
+
+def test_a_run_gets_a_free_card_by_uuid_and_two_runs_never_the_same(lab: Lab, machine: Machine) -> None:
+    first, second = lab.start(steps=SLOW, device="auto"), lab.start(steps=SLOW, device="auto")
+    for run in (first, second):
+        lab.worker(run)
+    assert sorted(cards(first) + cards(second)) == [uuid(0), uuid(1)]
+    assert f"CUDA_VISIBLE_DEVICES={cards(first)[0]}" in first.log.read_text()
+    assert "OELM_DEVICE=cuda" in first.log.read_text()
+    third = lab.start(steps=3, device="auto")
+    assert says(lab, third, f"GPU 0 used by run {first.id}")
+    local.stop(second, now=True)
+    assert lab.end(third).state == "finished"
+    assert cards(third) == cards(second)
+    seen = (attempt.last(third) or {})["machine"]["before"]["gpus"]
+    assert [one["temperature"] for one in seen] == [41, 41]
+
+
+def test_a_card_with_somebody_elses_work_is_waited_for_by_name_and_avoided_by_auto(lab: Lab, machine: Machine) -> None:
+    stranger = fake_nvml.process(999_999_999, 18_200_000_000)
+    machine.show(card(0, used=19 * GB), stranger, card(1))
+    named = lab.start(steps=3, device="0")
+    assert says(lab, named, "GPU 0 used by another user, pid 999999999, 18.2 GB")
+    auto = lab.start(steps=3, device="auto")
+    assert lab.end(auto).state == "finished"
+    assert cards(auto) == [uuid(1)]
+    machine.show(card(0), card(1))
+    assert lab.end(named).state == "finished"
+    assert cards(named) == [uuid(0)]
+
+
+def test_a_card_that_is_not_there_is_refused_with_those_that_are(lab: Lab, machine: Machine) -> None:
+    with pytest.raises(NotFound, match="no GPU 7; this machine has 0, 1"):
+        lab.start(steps=3, device="7")
+    assert not lab.root.exists()
+
+
+def test_a_run_wanting_both_cards_takes_both_or_none_and_is_not_starved(lab: Lab, machine: Machine) -> None:
+    first = lab.start(steps=SLOW, device="auto")
+    lab.worker(first)
+    both = lab.start(steps=3, device="0,1", per_run=2)
+    assert says(lab, both, f"used by run {first.id}")
+    assert cards(both) == []
+    later = lab.start(steps=3, device="auto")
+    assert says(lab, later, "behind 1 earlier run")  # the free card is kept for the one who came first
+    assert cards(later) == []
+    local.stop(both)
+    assert lab.end(both)[:2] == ("stopped", "user")
+    assert lab.end(later).state == "finished"
+
+
+def test_a_study_alternates_its_arms_on_each_card(lab: Lab, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAND_IN_STEP", "0.001")
+    arms = [experiment("a", steps=2), experiment("b", steps=2, baseline="a")]
+    runs = start_study("s", arms, [42, 43, 44], device="auto", command=["test"])
+    for run in runs:
+        assert lab.end(run).state == "finished"
+    began = {run: (attempt.last(run) or {})["machine"]["before"]["t"] for run in runs}
+    for first, second in zip(runs[::2], runs[1::2], strict=True):
+        assert cards(first) == cards(second)
+    for name in (uuid(0), uuid(1)):
+        order = [run.id[0] for run in sorted(runs, key=began.__getitem__) if cards(run) == [name]]
+        assert order == ["a", "b"] * (len(order) // 2)
+    assert [(run.read("run") or {})["seed"] for run in runs] == [42, 42, 43, 43, 44, 44]
+
+
+def test_a_pause_lies_between_two_runs_on_one_device(lab: Lab, machine: Machine) -> None:
+    first = lab.start(steps=2, device="1", pause=0.7)
+    second = lab.start(steps=2, device="1", pause=0.7)
+    assert lab.end(first).state == lab.end(second).state == "finished"
+    gap = (attempt.last(second) or {})["machine"]["before"]["t"] - (attempt.last(first) or {})["ended"]
+    assert gap >= 0.6
+
+
+def test_a_lease_another_user_keeps_closed_is_said_and_another_card_taken(lab: Lab, machine: Machine) -> None:
+    lab.leases.mkdir(parents=True)
+    (
+        lab.leases / f"{uuid(0)}.lease"
+    ).mkdir()  # stands for a file that may not be opened, also where root runs the tests
+    named = lab.start(steps=3, device="0")
+    assert says(lab, named, "cannot open")
+    auto = lab.start(steps=3, device="auto")
+    assert lab.end(auto).state == "finished"
+    assert cards(auto) == [uuid(1)]
+
+
+@pytest.mark.slow
+def test_two_ranks_run_under_torchrun_and_killing_one_leaves_nobody(lab: Lab) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two cores")
+    run = lab.start(steps=SLOW, per_run=2)
+    lab.until(lambda: lab.step(run) > 0 and run.log.read_text().count("WORLD_SIZE=2") == 2, 180, "two ranks")
+    workers = lab.until(
+        lambda: len((run.read("state") or {})["workers"]) >= 3 and run.read("state"), 60, "their record"
+    )
+    assert (attempt.last(run) or {})["world_size"] == 2
+    ranks = [one["pid"] for one in workers["workers"]][1:]
+    os.kill(ranks[-1], 9)
+    truth = lab.end(run, 120)
+    assert truth[:2] == ("failed", "signal")
+    assert lab.all_gone()
+    assert lab.held() == []
+    local.resume(run)
+    lab.until(lambda: "rank 1 starts at step" in run.log.read_text().rpartition("exitcode")[2], 180, "the ranks again")
+    local.stop(run)
+    assert lab.end(run, 120)[:2] == ("stopped", "user")
+    assert lab.all_gone()

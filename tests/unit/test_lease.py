@@ -1,0 +1,223 @@
+"""Leases and the waiting line: who has a device, who may take which, in which order."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oelm_core.errors import BadInput, NotFound, Refused
+from oelm_core.launch import lease, line, wanting
+from oelm_core.launch.waiting import pause_left
+from oelm_core.runs import process
+
+
+@pytest.fixture(autouse=True)
+def leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OELM_LEASES", str(tmp_path / "leases"))
+    return tmp_path / "leases"
+
+
+def test_a_device_is_held_by_one_and_free_again_after_release(leases: Path) -> None:
+    held = lease.take("GPU-1", "run-a")
+    assert held is not None
+    assert lease.take("GPU-1", "run-b") is None
+    assert (lease.holder("GPU-1") or {})["run"] == "run-a"
+    held.release()
+    assert lease.holder("GPU-1") is None
+    again = lease.take("GPU-1", "run-b")
+    assert again is not None
+    again.release()
+
+
+def test_the_folder_and_files_let_every_user_in(leases: Path) -> None:
+    before = os.umask(0o077)  # a strict user must not lock the others out
+    try:
+        held = lease.take("GPU-1", "run-a")
+        line.draw("run-a", "auto", 1, 1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(leases.stat().st_mode) == 0o1777
+    assert stat.S_IMODE((leases / "line").stat().st_mode) == 0o1777
+    assert stat.S_IMODE((leases / "GPU-1.lease").stat().st_mode) == 0o666
+    assert held is not None
+    held.release()
+
+
+def test_an_unlocked_lease_is_not_free_while_somebody_written_in_it_lives() -> None:
+    worker = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    script = (
+        "import json, sys; from oelm_core.launch import lease\n"
+        "lease.take('GPU-1', 'run-a').record([json.loads(sys.argv[1])]); print('held', flush=True); sys.stdin.read()"
+    )
+    who = process.identity(worker.pid)
+    runner = subprocess.Popen(
+        [sys.executable, "-c", script, json.dumps(who)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert runner.stdout
+    assert runner.stdout.readline() == b"held\n"
+    runner.send_signal(signal.SIGKILL)  # drops its lock; its worker still saves
+    runner.wait()
+    assert lease.take("GPU-1", "run-b") is None
+    worker.communicate()
+    held = lease.take("GPU-1", "run-b")
+    assert held is not None
+    held.release()
+
+
+def test_a_lease_of_another_boot_holds_nothing(leases: Path) -> None:
+    held = lease.take("GPU-1", "run-a")
+    assert held is not None
+    fcntl.flock(held.descriptor, fcntl.LOCK_UN)
+    record = lease.read_record(leases / "GPU-1.lease")
+    lease.write_record(held.descriptor, {**record, "boot_id": "another"})
+    again = lease.take("GPU-1", "run-b")
+    assert again is not None
+    again.release()
+
+
+def test_a_record_cut_short_by_a_kill_is_still_read(leases: Path) -> None:
+    leases.mkdir()
+    (leases / "GPU-1.lease").write_text('{"run": "new"}\n": "remains of a longer one"}\n')
+    assert lease.read_record(leases / "GPU-1.lease") == {"run": "new"}
+    (leases / "GPU-2.lease").write_text('{"run": "ne')
+    assert lease.read_record(leases / "GPU-2.lease") == {}
+    assert lease.holder("GPU-2") is None
+
+
+def test_a_link_in_place_of_the_folder_is_refused(leases: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    leases.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Refused, match="is a link"):
+        lease.lease_dir()
+
+
+def ticket(name: str, needs: int, *allowed: str) -> line.Ticket:
+    return line.Ticket(Path(name), name, "auto", needs, allowed, 1, 1, None)
+
+
+def test_the_first_in_line_takes_first_and_others_take_what_is_left() -> None:
+    tickets = [ticket("a", 1, "0", "1"), ticket("b", 1, "0", "1"), ticket("c", 1, "0", "1")]
+    assert line.shares(tickets, ["0", "1"]) == {Path("a"): ["0"], Path("b"): ["1"], Path("c"): None}
+
+
+def test_a_run_wanting_two_is_not_overtaken_by_runs_wanting_one() -> None:
+    tickets = [ticket("two", 2, "0", "1"), ticket("one", 1, "0", "1")]
+    assert line.shares(tickets, ["1"]) == {Path("two"): None, Path("one"): None}
+    assert line.shares(tickets, ["0", "1"]) == {Path("two"): ["0", "1"], Path("one"): None}
+
+
+def test_a_run_waiting_for_a_busy_card_holds_up_nobody_on_the_others() -> None:
+    tickets = [ticket("named", 1, "2"), ticket("any", 1, "0", "1", "2")]
+    assert line.shares(tickets, ["0"]) == {Path("named"): None, Path("any"): ["0"]}
+
+
+@given(
+    wants=st.lists(st.tuples(st.integers(1, 3), st.sets(st.sampled_from("0123"), min_size=1)), max_size=8),
+    free=st.sets(st.sampled_from("0123")),
+)
+def test_no_device_is_given_twice_and_nobody_gets_less_than_all_it_needs(
+    wants: list[tuple[int, set[str]]], free: set[str]
+) -> None:
+    tickets = [ticket(str(i), min(needs, len(allowed)), *sorted(allowed)) for i, (needs, allowed) in enumerate(wants)]
+    granted = line.shares(tickets, sorted(free))
+    given_out = [device for devices in granted.values() for device in devices or []]
+    assert len(given_out) == len(set(given_out))
+    assert set(given_out) <= free
+    for one in tickets:
+        devices = granted[one.path]
+        assert devices is None or (len(devices) == one.needs and set(devices) <= set(one.allowed or ()))
+    if tickets and len(set(tickets[0].allowed or ()) & free) >= tickets[0].needs:
+        assert granted[tickets[0].path] is not None  # the first is never kept waiting without need
+
+
+def test_the_line_is_in_order_of_arrival_and_forgets_the_dead() -> None:
+    first, second = line.draw("first", "cpu", 1, 1), line.draw("second", "cpu", 1, 1)
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    dead = process.identity(child.pid)
+    child.wait()
+    line.stand(second)
+    assert [one.run for one in line.ahead_of(second)] == ["first", "second"]
+    record = {**lease.read_record(first), **dead, "boot_time": process.boot_time()}
+    first.write_text(json.dumps(record) + "\n")
+    assert [one.run for one in line.ahead_of(second)] == ["second"]
+    assert not first.exists()
+
+
+def test_a_frozen_runner_does_not_hold_up_the_line_but_keeps_its_place() -> None:
+    frozen = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    first, second = line.draw("frozen", "cpu", 1, 1), line.draw("second", "cpu", 1, 1)
+    record = {**lease.read_record(first), **process.identity(frozen.pid), "boot_time": process.boot_time()}
+    first.write_text(json.dumps(record) + "\n")
+    frozen.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, frozen.pid, os.WSTOPPED)
+    assert [one.run for one in line.ahead_of(second)] == ["second"]
+    frozen.send_signal(signal.SIGCONT)
+    os.waitid(os.P_PID, frozen.pid, os.WCONTINUED)
+    assert [one.run for one in line.ahead_of(second)] == ["frozen", "second"]
+    frozen.communicate()
+
+
+CARDS = [{"index": i, "uuid": f"GPU-{i}", "mig": None, "memory_used": 0, "processes": []} for i in range(4)]
+
+
+def test_devices_asked_for_become_those_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert wanting.resolve("auto", 1, None, CARDS).allowed == ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
+    assert wanting.resolve("2,3", 2, None, CARDS) == ("cuda", 2, ("GPU-2", "GPU-3"))
+    assert wanting.resolve("auto", 1, 1, []).kind == wanting.resolve("cpu", 1, 1, CARDS).kind == "cpu"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,GPU-3")
+    assert wanting.resolve("auto", 1, None, CARDS).allowed == ("GPU-1", "GPU-3")
+
+
+@pytest.mark.parametrize(
+    ("asked", "per_run", "cards", "error", "words"),
+    [
+        ("7", 1, CARDS, NotFound, "this machine has 0, 1, 2, 3"),
+        ("0", 1, [], NotFound, "no NVIDIA driver here"),
+        ("2", 2, CARDS, BadInput, "--per-run 2 wants more"),
+        ("fast", 1, CARDS, BadInput, "auto, cpu, or the numbers"),
+        ("1,1", 1, CARDS, BadInput, "each card once"),
+        ("0", 1, [{"index": 0, "uuid": None, "error": "GPU is lost"}], NotFound, "GPU is lost"),
+    ],
+)
+def test_devices_that_cannot_be_had_are_named_in_a_sentence(
+    asked: str, per_run: int, cards: list[dict[str, object]], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        wanting.resolve(asked, per_run, None, cards)
+
+
+def test_somebody_elses_work_on_a_card_is_named() -> None:
+    busy = {**CARDS[2], "processes": [{"pid": 4711, "user": None, "memory": 18_200_000_000}]}
+    assert wanting.somebody_on(busy) == "GPU 2 used by another user, pid 4711, 18.2 GB"
+    unseen = {**CARDS[2], "memory_used": 9_000_000_000}
+    assert wanting.somebody_on(unseen) == "GPU 2 used by somebody unseen, 9.0 GB"
+    assert wanting.somebody_on(CARDS[2]) is None
+
+
+def test_a_cpu_run_takes_its_threads_for_each_process_but_never_more_cores_than_there_are() -> None:
+    there = len(os.sched_getaffinity(0))
+    assert wanting.cores_wanted(1, 1) == 1
+    assert wanting.cores_wanted(1, 2) == min(2, there)
+    assert wanting.cores_wanted(1000, 1) == there
+
+
+def test_the_pause_counts_from_when_the_device_was_given_back() -> None:
+    held = lease.take("GPU-1", "run-a")
+    assert held is not None
+    assert pause_left([held], 30.0) == 0.0  # nobody was on it before
+    held.release()
+    again = lease.take("GPU-1", "run-b")
+    assert again is not None
+    assert 20.0 < pause_left([again], 30.0) < 30.1
+    again.release()

@@ -1,0 +1,154 @@
+"""What a reader concludes from state.json, outcome.json, the clock and which processes live."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oelm_core.launch.ending import judge, last_words
+from oelm_core.runs import process
+from oelm_core.runs.state import Here, Truth, derive
+
+NOW = 1_000_000.0
+RUNNER, WORKER = 100, 200
+
+
+def reader(*alive: int, host: str = "here", boot: str = "boot-1", now: float = NOW) -> Here:
+    return Here(host, boot, now, lambda pid, started, booted: pid in alive)
+
+
+def state(**values: Any) -> dict[str, Any]:
+    return {
+        "state": "running",
+        "reason": None,
+        "message": None,
+        "host": "here",
+        "boot_id": "boot-1",
+        "pid": RUNNER,
+        "started": 1.0,
+        "workers": [{"pid": WORKER, "started": 2.0}],
+        "heartbeat": NOW - 0.5,
+        **values,
+    }
+
+
+OUTCOME = {"state": "finished", "reason": "completed", "message": "best 0.9", "step": 5}
+
+
+@pytest.mark.parametrize(
+    ("written", "outcome", "here", "expected"),
+    [
+        (state(), None, reader(RUNNER, WORKER), "running"),
+        (state(), OUTCOME, reader(RUNNER), "running"),  # the runner lives: it will write the end itself
+        (state(), None, reader(WORKER), "stopping"),  # its runner was killed, the worker still saves
+        (state(), OUTCOME, reader(), "finished"),
+        (state(), None, reader(), "lost"),
+        (state(), None, reader(RUNNER, WORKER, boot="boot-2"), "lost"),  # rebooted: the pids are other people's
+        (state(), OUTCOME, reader(boot="boot-2"), "finished"),
+        (state(state="failed"), OUTCOME, reader(), "failed"),  # what the runner wrote last stands
+        (state(), None, reader(host="elsewhere"), "running"),
+        (state(), None, reader(host="elsewhere", now=NOW + 100), "unknown"),
+        (state(), OUTCOME, reader(host="elsewhere", now=NOW + 100), "finished"),
+        (state(state="queued", pid=None, workers=[]), None, reader(), "queued"),
+        (state(state="queued", pid=None, workers=[]), None, reader(now=NOW + 11), "lost"),
+        (state(state="queued", pid=None, workers=[]), None, reader(now=NOW - 86400), "lost"),  # clock set back a day
+        (None, None, reader(), "unknown"),
+        ({"state": "dancing"}, None, reader(), "unknown"),
+    ],
+)
+def test_the_true_state_follows_from_who_lives_and_who_spoke_last(
+    written: dict[str, Any] | None, outcome: dict[str, Any] | None, here: Here, expected: str
+) -> None:
+    assert derive(written, outcome, here).state == expected
+
+
+def test_an_unknown_run_shows_the_age_of_its_heartbeat() -> None:
+    assert derive(state(host="node7"), None, reader(now=NOW + 599.5)).message == "No heartbeat from node7 for 10 min."
+
+
+def test_a_runner_that_lives_but_is_silent_is_told() -> None:
+    truth = derive(state(), None, reader(RUNNER, now=NOW + 599.5))
+    assert truth == ("running", None, "Its runner lives but has said nothing for 10 min.")
+
+
+def test_a_living_process_is_known_by_its_birth_and_a_reused_pid_is_not() -> None:
+    me = process.me()
+    assert process.is_alive(me["pid"], me["started"], me["boot_time"])
+    assert process.is_alive(me["pid"], me["started"])
+    assert not process.is_alive(me["pid"], me["started"] + 60, me["boot_time"])
+    assert not process.is_alive(me["pid"], None, me["boot_time"])
+    assert not process.is_alive(None, me["started"])
+
+
+def test_identity_survives_a_clock_that_jumps(monkeypatch: pytest.MonkeyPatch) -> None:
+    me = process.me()
+    monkeypatch.setattr(process, "boot_time", lambda: me["boot_time"] + 3600.0)  # what setting the clock does
+    assert process.is_alive(me["pid"], me["started"], me["boot_time"])
+
+
+def test_a_zombie_is_dead() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, not reaped
+    assert process.birth(child.pid) is None
+    child.wait()
+
+
+def test_descendants_reach_through_the_generations() -> None:
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import sys; sys.stdin.read()'])"
+    child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
+    while len(process.descendants(child.pid)) == 0:
+        assert child.poll() is None
+    assert child.pid in process.descendants()
+    assert set(process.descendants(child.pid)) < set(process.descendants())
+    child.communicate()
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "conditions", "expected"),
+    [
+        (0, OUTCOME, {}, ("finished", "completed")),
+        (1, OUTCOME, {}, ("finished", "completed")),  # torchrun's own exit code counts for nothing
+        (0, {"state": "stopped", "reason": "signal"}, {"stop_asked": True}, ("stopped", "user")),
+        (0, {"state": "stopped", "reason": "user"}, {}, ("stopped", "signal")),
+        (75, {"state": "stopped", "reason": "preempted"}, {"stop_asked": True}, ("stopped", "preempted")),
+        (-9, None, {}, ("failed", "signal")),
+        (-9, None, {"kernel_killed": True}, ("failed", "oom")),
+        (137, None, {"kernel_killed": True}, ("failed", "oom")),
+        (-15, None, {"kernel_killed": True}, ("failed", "signal")),
+        (-9, None, {"stop_asked": True}, ("stopped", "user")),
+        (-15, None, {"signalled": True}, ("stopped", "signal")),
+        (1, None, {"log_tail": "  exitcode  : -9 (pid: 7)\n"}, ("failed", "signal")),
+        (1, {"state": "stopped", "reason": "signal"}, {"log_tail": "exitcode : -9"}, ("failed", "signal")),
+        (1, {"state": "failed", "reason": "data"}, {"log_tail": "exitcode : -9"}, ("failed", "data")),
+        (75, None, {}, ("stopped", "preempted")),
+        (0, None, {}, ("failed", "error")),
+        (3, None, {}, ("failed", "error")),
+    ],
+)
+def test_how_a_worker_ended(
+    status: int, outcome: dict[str, Any] | None, conditions: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    known: dict[str, Any] = {"stop_asked": False, "signalled": False, "kernel_killed": False, **conditions}
+    assert judge(status, outcome, **known)[:2] == expected
+
+
+def test_the_last_words_of_a_log_go_into_the_message() -> None:
+    log = "step 1\nTraceback ...\nValueError: bad batch\n\n---\n"
+    assert last_words(log) == "ValueError: bad batch"
+    end = judge(1, None, stop_asked=False, signalled=False, kernel_killed=False, log_tail=log)
+    assert end == Truth("failed", "error", "The worker ended with exit code 1: ValueError: bad batch")
+
+
+def test_processes_are_found_by_their_run_folder(tmp_path: Path) -> None:
+    argument = f"--run-folder={tmp_path}"
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()", argument], stdin=subprocess.PIPE)
+    while not process.with_argument(argument):  # the kernel shows the arguments a moment after exec
+        assert child.poll() is None
+    assert process.with_argument(argument) == [child.pid]
+    child.communicate()
+    assert process.with_argument(argument) == []
