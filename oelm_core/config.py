@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from oelm_core.errors import BadInput
 from oelm_core.plain_yaml import read_yaml
+from oelm_core.slurm_settings import check_settings
 from oelm_core.validation import first_problem
 
 SCHEMA_VERSION = 1
@@ -315,6 +316,15 @@ class Experiment(Section):
     seed: int = 42
     target: Target | None = None
     published: Published | None = None
+    slurm: dict[str, Any] | None = None
+    """Site settings of this preset under Slurm, over slurm.yaml: time, memory, constraint and the like."""
+
+    @field_validator("slurm")
+    @classmethod
+    def _slurm_settings_are_known(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None:
+            check_settings(value)
+        return value
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Experiment:

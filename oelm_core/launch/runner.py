@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oelm_core.errors import LabError, NotFound
 from oelm_core.launch import attempt, dependency, ending, line, machine, spawn
+from oelm_core.launch.account import Account
 from oelm_core.launch.waiting import Taken, Waiter, pause_left
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
@@ -23,24 +25,19 @@ if TYPE_CHECKING:
 
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD}
 """Blocked from before the runner's first line (the launcher sees to it) and taken one by one while it rests."""
-BEAT = 0.9
-"""Seconds between two heartbeats of a running run; while waiting, ten times as long."""
 
 
 class Stopped(Exception):
     """A run that waits was told to end."""
 
 
-class Runner:
+class Runner(Account):
     """One attempt of one run, from the claim to the last descendant's end."""
 
     def __init__(self, folder: RunFolder, run: dict[str, Any], ticket: Path | None) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.run = run
         self.ticket = ticket
-        self.number = 0
-        self.attempt: dict[str, Any] = {}
-        self.state: dict[str, Any] = {}
         self.taken: Taken | None = None
         self.worker: int | None = None
         self.worker_status: int | None = None
@@ -48,7 +45,6 @@ class Runner:
         self.signalled = False
         self.save_and_leave = False  # SIGUSR2 came
         self.job = _slurm_job(folder)
-        self._beaten = float("-inf")
 
     # -- the attempt ---------------------------------------------------------------------------------------------
 
@@ -80,9 +76,9 @@ class Runner:
         self.threads_before = before.get("threads")
         stop = self.folder.read("stop")
         if self.number > 1 and stop is not None and int(stop.get("attempt") or 0) < self.number:
-            self._remove("stop.json")
+            self.remove("stop.json")
         for stale in ("outcome.json", "progress.json"):
-            self._remove(stale)
+            self.remove(stale)
         old = self.folder.read("state") or {}
         me = process.me()
         self.state = {
@@ -119,10 +115,23 @@ class Runner:
             return Truth("failed", "config" if error.exit_code == 2 else "error", str(error))
         return self._watch()
 
+    def give_up(self, error: Exception) -> Truth:
+        """Something failed in the runner itself: the worker saves and ends, the leases stay ours until it has."""
+        self.stop = self.stop or "gently"
+        try:
+            self._watch()
+        except Exception:
+            while not self._gone():
+                self._signal_all(signal.SIGKILL)
+                time.sleep(0.1)
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        what = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
+        return Truth("failed", "disk" if full else "error", f"The runner could not go on: {what}.")
+
     def conclude(self, end: Truth) -> None:
         """Gives the devices back (every descendant is gone by now) and writes the final state, the very last thing."""
         now = time.time()
-        self._take_progress()
+        self.take_progress()
         again = self.job is not None and self.save_and_leave and not self.stop and end.state == "stopped"
         if self.job and again:
             progressed = attempt.newest_checkpoint_step(self.folder) > (self.attempt["from_step"] or 0)
@@ -139,18 +148,18 @@ class Runner:
         if self.worker is not None:
             self.attempt["machine"]["after"] = machine.look(self.taken.kind if self.taken else "cpu")
         self.state.update(state=end.state, reason=end.reason, message=end.message, workers=[], heartbeat=now, ended=now)
-        self._insist(lambda: attempt.update(self.folder, self.number, self.attempt))
+        self.insist(lambda: attempt.update(self.folder, self.number, self.attempt))
         self.release()
         if self.job and again:
             self._queue_again(self.job)
-        self._insist(lambda: self.folder.write("state", self.state))
+        self.insist(lambda: self.folder.write("state", self.state))
 
     def _queue_again(self, job: Job) -> None:
         """Back into Slurm's line. The state is written first: Slurm ends this process as soon as it agrees."""
         ended, nobody = dict(self.state), {"pid": None, "started": None, "ended": None, "launcher": "slurm"}
         message = f"Saved at step {self.state['step']} before the time limit and queued again."
         self.state.update(state="queued", reason=None, message=message, **nobody)
-        self._insist(lambda: self.folder.write("state", self.state))
+        self.insist(lambda: self.folder.write("state", self.state))
         refusal = job.requeue()
         if refusal is not None:
             message = f"Saved at the time limit, but Slurm would not queue it again: {refusal}; resume it."
@@ -272,7 +281,7 @@ class Runner:
                 self._signal_all(signal.SIGTERM)
             if self.stop == "now" or now > deadline:
                 self._signal_all(signal.SIGKILL)
-            self._take_progress()
+            self.take_progress()
             if now >= next_look:
                 self._record_descendants(process.descendants())
                 next_look, gap = now + gap, min(gap * 2, 8.0)
@@ -312,47 +321,6 @@ class Runner:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
-    def _take_progress(self) -> None:
-        progress = self.folder.read("progress")
-        if progress is None or not isinstance(progress.get("step"), int):
-            return
-        self.state.update(step=progress["step"], total=progress.get("total"))
-        if isinstance(progress.get("from_step"), int):
-            self.attempt["from_step"] = progress["from_step"]
-        if self.state["state"] == "starting" and progress["step"] > 0:
-            self.state["state"] = "running"
-
-    # -- writing -------------------------------------------------------------------------------------------------
-
-    def beat(self, force: bool = False) -> None:
-        """state.json, at least once a second while running; at once when something but the time changed."""
-        now = time.monotonic()
-        news = {key: value for key, value in self.state.items() if key != "heartbeat"}
-        gap = BEAT * 10 if self.state["state"] == "waiting" else BEAT
-        if not force and news == getattr(self, "_told", None) and now - self._beaten < gap:
-            return
-        self._told, self._beaten = news, now
-        self.state["heartbeat"] = time.time()
-        with contextlib.suppress(OSError):  # a full disk ends the worker, not the one who tells about it
-            self.folder.write("state", self.state, durable=force)
-
-    def _insist(self, write: Callable[[], None], seconds: float = 60.0) -> None:
-        """Tries for a while: a disk that is full now may have room once the worker's files are gone."""
-        deadline = time.monotonic() + seconds
-        while self.folder.path.is_dir():
-            try:
-                write()
-                return
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    print(f"cannot write the end of {self.folder.id}: {error}", file=sys.stderr)
-                    return
-                time.sleep(1.0)
-
-    def _remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.folder.path / name)
-
 
 def main(argv: list[str] | None = None) -> int:
     arguments = dict(part.partition("=")[::2] for part in (sys.argv[1:] if argv is None else argv))
@@ -375,9 +343,11 @@ def main(argv: list[str] | None = None) -> int:
         return error.exit_code
     _tell(ready, "claimed")
     try:
-        runner.conclude(runner.live())
-    finally:
-        runner.release()
+        end = runner.live()
+    except Exception as error:  # a full disk, no process left to fork: the run ends, but never without a word
+        traceback.print_exc()
+        end = runner.give_up(error)
+    runner.conclude(end)
     if runner.job:  # a job that depends on this one starts only if it finished
         return 0 if runner.state["state"] == "finished" else 1
     return 0 if runner.state["state"] in FINAL - {"failed"} else 1
