@@ -113,7 +113,9 @@ def own_baseline(arm: ArmRuns, arms: Sequence[ArmRuns], group_baseline: ArmRuns 
 
 def is_untouched(config: Mapping[str, Any]) -> bool:
     method = config.get("method") or {}
-    return method.get("init", "none") == "none" and not method.get("freeze") and not method.get("peer") and bool(method)
+    if "init" not in method:  # imported: only its name tells
+        return bool(method.get("name") == "baseline")
+    return bool(method["init"] == "none" and not method.get("freeze") and not method.get("peer"))
 
 
 def require_baseline(asked: str | None, groups: Iterable[Sequence[ArmRuns]]) -> None:

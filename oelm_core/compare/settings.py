@@ -80,7 +80,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def method_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     method = config.get("method") or {}
-    if not method:
+    if "init" not in method:  # an imported run that does not say
         return dict.fromkeys(("qk_norm", "qk_from", "init", "freeze", "layers", "unfreeze", "rates", "extras", "peer"))
     touches = method.get("init", "none") != "none" or bool(method.get("freeze"))
     return {
@@ -156,6 +156,8 @@ def duration(config: Mapping[str, Any]) -> str | None:
 
 def clock_of(config: Mapping[str, Any]) -> str | None:
     """What one tick of the run's clock was: an optimiser step, unless an author's run says otherwise."""
+    if "clock" in config and config["clock"] is None:
+        return None
     clock = config.get("clock")
     if isinstance(clock, Mapping):
         clock = clock.get("per") or clock.get("unit") or clock.get("counts")

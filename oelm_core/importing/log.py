@@ -1,0 +1,106 @@
+"""The author's training logs: validations, progress bars, clock times, the end. Carriage returns count as line ends."""
+
+from __future__ import annotations
+
+import calendar
+import re
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_STAMP = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
+_NUMBER = r"([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))"
+_GPT_EVAL = re.compile(rf"\[Step (\d+)\] Validation - Loss: {_NUMBER}, PPL: {_NUMBER}", re.I)
+_BERT_STEP = re.compile(r"Step (\d+): Running validation")
+_BERT_EVAL = re.compile(rf"Validation - Loss: {_NUMBER}, Accuracy: {_NUMBER}(?:, F1: {_NUMBER})?", re.I)
+_BAR = re.compile(r"(?:Epoch\s*\[?(\d+)[^|\r\n]*?)?\s*\d+%\|[^|]*\|\s*(\d+)/(\d+)\s*\[([^\]]*)\]")
+_LOSS = re.compile(rf"\bloss[=:]\s*{_NUMBER}", re.I)
+_RATE = re.compile(rf"\blr[=:]\s*{_NUMBER}", re.I)
+_SEED = re.compile(r"\bseed['\"]?\s*[=:]\s*(\d+)", re.I)
+_COMPLETED = re.compile(r"training complete", re.I)
+_FAILED = re.compile(r"^(Traceback \(most recent call last\)|\S*OutOfMemoryError|\S*RuntimeError: CUDA)")
+MOST_BARS = 2000
+
+
+@dataclass
+class LogContent:
+    """What a log shows; `seed` and the times are None when it does not say."""
+
+    evals: list[dict[str, Any]] = field(default_factory=list)
+    train: list[dict[str, Any]] = field(default_factory=list)
+    first: float | None = None
+    last: float | None = None
+    seed: int | None = None
+    total: int | None = None
+    completed: bool = False
+    failed: bool = False
+
+
+def read_log(path: Path, content: LogContent | None = None) -> LogContent:
+    """Reads a log on top of an earlier one: a restart that repeats steps replaces them."""
+    content = content or LogContent()
+    reader = _Reader(content)
+    text = path.read_bytes().decode("utf-8", errors="replace")
+    for line in re.split(r"[\r\n]+", text):
+        reader.line(line)
+    content.evals = _once_per_step(content.evals)
+    bars = _once_per_step(content.train)
+    stride = max(1, -(-len(bars) // MOST_BARS))
+    content.train = bars[::stride]
+    return content
+
+
+class _Reader:
+    def __init__(self, content: LogContent) -> None:
+        self.content = content
+        self.pending: int | None = None
+        self.now = content.last
+
+    def line(self, line: str) -> None:
+        content = self.content
+        stamp = _STAMP.match(line)
+        if stamp:
+            self.now = content.last = calendar.timegm(time.strptime(stamp[1], "%Y-%m-%d %H:%M:%S"))
+            content.first = self.now if content.first is None else content.first
+        if "Validation" in line or "validation" in line:
+            self._validation(line)
+        elif "%|" in line:
+            self._bar(line)
+        elif content.seed is None and (seed := _SEED.search(line)):
+            content.seed = int(seed[1])
+        content.completed = content.completed or bool(_COMPLETED.search(line))
+        content.failed = content.failed or bool(_FAILED.match(line))
+
+    def _validation(self, line: str) -> None:
+        if asked := _BERT_STEP.search(line):
+            self.pending = int(asked[1])
+        if found := _GPT_EVAL.search(line):
+            self._eval(int(found[1]), loss=found[2], perplexity=found[3])
+        elif (found := _BERT_EVAL.search(line)) and self.pending is not None:
+            self._eval(self.pending, loss=found[1], accuracy=found[2], f1=found[3])
+            self.pending = None
+
+    def _eval(self, step: int, **values: str | None) -> None:
+        record: dict[str, Any] = {"step": step, "t": self.now}
+        record |= {name: float(value) for name, value in values.items() if value is not None}
+        self.content.evals.append(record)
+
+    def _bar(self, line: str) -> None:
+        bar = _BAR.search(line)
+        loss = _LOSS.search(line)
+        if not bar or not loss:
+            return
+        done, length = int(bar[2]), int(bar[3])
+        epoch = int(bar[1]) if bar[1] else 1
+        record: dict[str, Any] = {"step": done + (epoch - 1) * length, "t": self.now, "loss": float(loss[1])}
+        if rate := _RATE.search(line):
+            record["lr"] = float(rate[1])
+        if bar[1] is None:
+            self.content.total = max(self.content.total or 0, length)
+        if record["step"] > 0:
+            self.content.train.append(record)
+
+
+def _once_per_step(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [dict(record) for _, record in sorted({record["step"]: record for record in records}.items())]
