@@ -96,6 +96,8 @@ def _compare(
         where = f"study {study.id}" if study else "these runs"
         hint = f" Start it with: oelm study {study.id}." if study else ""
         raise NotFound(f"nothing to compare in {where}: no run has a result.{hint} {' '.join(reasons)}".rstrip())
+    rank = {preset.lower(): place for place, preset in enumerate(order)}
+    evidence = sorted(evidence, key=lambda e: (rank.get(e.preset.lower(), len(rank)), e.created))
     groups = {key: arms_of(members, order) for key, members in split_groups(evidence).items()}
     require_baseline(asked, groups.values())
     if len(groups) > 1:

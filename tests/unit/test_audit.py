@@ -88,7 +88,9 @@ def test_a_failed_arm_breaks_the_comparison_and_can_be_resumed(tmp_path):
 
 
 def test_frozen_weights_that_moved_break_the_comparison(tmp_path):
-    assert graded(audit_of(tmp_path, arm_run={"result": {"frozen": {"unchanged": False}}}), "frozen weights") == ["breaks"]
+    assert graded(audit_of(tmp_path, arm_run={"result": {"frozen": {"unchanged": False}}}), "frozen weights") == [
+        "breaks"
+    ]
 
 
 def test_machine_code_and_versions_are_notes(tmp_path):
