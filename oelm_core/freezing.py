@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from oelm_core.config import Experiment, Method, layer_numbers
+from oelm_core.config import Experiment, Method
 from oelm_core.errors import BadInput, LabError
 from oelm_core.models.peers import trains_under
 from oelm_core.models.structure import AttentionLayer, attention_layers, head_modules
+from oelm_core.orthogonal import chosen_layers
 from oelm_core.unfreezing import UnfreezeSchedule
 
 
@@ -63,7 +64,7 @@ def apply_freezing(model: nn.Module, method: Method) -> Frozen:
 
 
 def _frozen_of(layers: list[AttentionLayer], method: Method) -> set[int]:
-    chosen = layer_numbers(method.layers, len(layers))
+    chosen = chosen_layers(method, len(layers))
     return {id(p) for layer in layers if layer.index in chosen for p in frozen_parameters(layer, method)}
 
 
@@ -89,7 +90,7 @@ def _peer_frozen(model: nn.Module, method: Method) -> set[int]:
 
 
 def _thaws(model: nn.Module, layers: list[AttentionLayer], method: Method) -> dict[str, int]:
-    chosen = layer_numbers(method.layers, len(layers))
+    chosen = chosen_layers(method, len(layers))
     layer_of = {
         id(p): layer.index for layer in layers if layer.index in chosen for p in frozen_parameters(layer, method)
     }

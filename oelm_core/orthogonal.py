@@ -132,7 +132,7 @@ def apply_method(model: nn.Module, method: Method, generator: torch.Generator) -
     if method.init == "none":
         return
     layers = attention_layers(model)
-    chosen = set(layer_numbers(method.layers, len(layers)))
+    chosen = chosen_layers(method, len(layers))
     seeds = torch.randint(2**62, (len(layers), 4), generator=generator)
     for layer in layers:
         streams = [torch.Generator().manual_seed(int(s)) for s in seeds[layer.index]]
@@ -144,6 +144,14 @@ def apply_method(model: nn.Module, method: Method, generator: torch.Generator) -
         if "ffn" in method.freeze:
             for stream, linear in zip(streams[2:], layer.ffn, strict=False):
                 _initialise_ffn(method, linear.weight, stream, f"layer {layer.index} ffn")
+
+
+def chosen_layers(method: Method, layers: int) -> list[int]:
+    """The layers a method acts on in a model of so many; a refusal when it names one that is not there."""
+    try:
+        return layer_numbers(method.layers, layers)
+    except ValueError as error:
+        raise BadInput(f"method {method.name}: {error}.") from None
 
 
 def touched(method: Method) -> tuple[str, ...]:
@@ -223,7 +231,7 @@ def check_model(model: nn.Module, tolerance: float = TOLERANCE, method: Method |
 
 
 def _demand(report: list[dict[str, Any]], method: Method, layers: int, tolerance: float) -> None:
-    chosen = layer_numbers(method.layers, layers)
+    chosen = chosen_layers(method, layers)
     kind = "within" if method.scale == "unit" else "shape"
     demanded = [e for e in report if e["layer"] in chosen and e["projection"] in touched(method)]
     for entry in demanded:

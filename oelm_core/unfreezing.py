@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oelm_core.config import Experiment, layer_numbers
+from oelm_core.config import Experiment
 from oelm_core.errors import BadInput
+from oelm_core.orthogonal import chosen_layers
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class UnfreezeSchedule:
         if total is None:
             raise BadInput(f"{experiment.id}: method.unfreeze needs the number of steps; give train.max_steps.")
         first = _steps(unfreeze.at, total)
-        order = sorted(layer_numbers(experiment.method.layers, layers), reverse=True)  # from the top down
+        order = sorted(chosen_layers(experiment.method, layers), reverse=True)  # from the top down
         if unfreeze.order == "together":
             starts = dict.fromkeys(order, first)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,10 @@ def gpt_config(experiment: Experiment) -> OelmGPTConfig:
         asked["num_labels"] = experiment.data.classes
     folder = Path(model.path).expanduser() if model.path else None
     if folder is not None and (folder / "config.json").is_file():
-        config = OelmGPTConfig.from_pretrained(str(folder), **asked)
-        if config.to_dict().get("model_type") != OelmGPTConfig.model_type:
-            raise BadInput(f"{experiment.id}: {folder} holds a {config.model_type} model, not this project's GPT.")
-        return config
+        kind = json.loads((folder / "config.json").read_text()).get("model_type")
+        if kind != OelmGPTConfig.model_type:
+            raise BadInput(f"{experiment.id}: {folder} holds a {kind} model, not this project's GPT.")
+        return OelmGPTConfig.from_pretrained(str(folder), **asked)
     if model.shape is None:
         raise BadInput(f"{experiment.id}: model.shape is missing and model.path is no folder with a config.json.")
     shape = model.shape
