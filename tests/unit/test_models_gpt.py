@@ -163,8 +163,8 @@ def test_a_pretrained_gpt_can_be_named_by_its_folder_and_made_a_classifier(tmp_p
 def test_a_folder_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="could not be loaded"):
         build(experiment("gpt", start="pretrained", path=str(tmp_path / "nowhere")), seed=1)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     with pytest.raises(BadInput, match="not this project's GPT"):
-        (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
         build(experiment("gpt", start="pretrained", path=str(tmp_path)), seed=1)
 
 
