@@ -148,8 +148,8 @@ class Runner(Account):
         if self.worker is not None:
             self.attempt["machine"]["after"] = machine.look(self.taken.kind if self.taken else "cpu")
         self.state.update(state=end.state, reason=end.reason, message=end.message, workers=[], heartbeat=now, ended=now)
-        self.insist(lambda: attempt.update(self.folder, self.number, self.attempt))
         self.release()
+        self.insist(lambda: attempt.update(self.folder, self.number, self.attempt))
         if self.job and again:
             self._queue_again(self.job)
         self.insist(lambda: self.folder.write("state", self.state))

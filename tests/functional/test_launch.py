@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from oelm_core.runs import process
 from oelm_core.runs.metrics import read_metrics
 from oelm_core.runs.state import true_state
 from oelm_core.runs.store import list_runs, read_run
-from tests.chaos.lab import Lab, open_lab
+from tests.chaos.lab import Lab, experiment, open_lab
 
 SLOW = 100_000
 
@@ -297,6 +298,21 @@ def test_a_full_or_forbidden_disk_is_one_sentence_and_leaves_nothing(lab: Lab) -
     lab.root.write_text("a file where the runs folder should be")
     with pytest.raises(Refused, match="cannot create a run"):
         lab.start(steps=3)
+    assert lab.all_gone()
+
+
+def test_a_runner_that_cannot_write_ends_the_run_with_a_word_and_gives_the_device_back(lab: Lab) -> None:
+    blocker = lab.start(steps=SLOW, arm=experiment(steps=SLOW, threads=1000))  # takes every core
+    lab.worker(blocker)
+    run = lab.start(steps=SLOW)
+    lab.until(lambda: "used by run" in (true_state(run).message or ""), what="the wait")
+    shutil.rmtree(run.attempts)
+    run.attempts.write_text("no folder any more: writing the attempt must fail")
+    local.stop(blocker, now=True)
+    truth = local.wait_until(run, timeout=90)
+    assert truth[:2] == ("failed", "error")
+    assert "could not go on" in (truth.message or "")
+    assert lab.held() == []
     assert lab.all_gone()
 
 
