@@ -14,6 +14,7 @@ from textual.reactive import reactive
 
 from oelm_core.errors import LabError
 from oelm_core.runs.folder import home as lab_home
+from oelm_core.runs.store import Run, list_runs
 from oelm_tui.actions import bindings
 from oelm_tui.commands_provider import LabCommands
 from oelm_tui.lab.desk import Desk
@@ -80,7 +81,13 @@ class OelmApp(App[None]):
 
             return machine_of(self._devices.latest)
 
-        return Sources(machine=machine)
+        def runs() -> Sequence[Run]:
+            from oelm_core.launch import slurm
+
+            listed = list_runs()
+            return slurm.overlay(listed) if any(run.launcher == "slurm" for run in listed) else listed
+
+        return Sources(runs, machine)
 
     def _read_catalogue(self, _: object) -> Catalogue:
         if self._load is not None:
@@ -123,7 +130,7 @@ class OelmApp(App[None]):
 
     def on_detail_read(self, event: DetailRead) -> None:
         self.detail = event.detail
-        if self._reader.behind:
+        if event.detail.loading:
             self.desks["detail"].ask(self._request)
 
     def on_catalogue_loaded(self, event: CatalogueLoaded) -> None:
@@ -226,13 +233,14 @@ class OelmApp(App[None]):
         presets: Sequence[str] = (),
         runs: Sequence[str] = (),
         focus: str | None = None,
+        export: bool = False,
     ) -> None:
         if self.snapshot is None or self.snapshot.catalogue is None:
             self.say("the presets are still being read")
             return
         from oelm_tui.screens.compare import Compare
 
-        self.push_screen(Compare(study, tuple(presets), tuple(runs), focus))
+        self.push_screen(Compare(study, tuple(presets), tuple(runs), focus, export))
 
     def open_log(self, view: RunView) -> None:
         from oelm_tui.screens.full_log import FullLog

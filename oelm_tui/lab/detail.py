@@ -41,8 +41,10 @@ class Detail:
     trouble: tuple[bytes, ...] = ()
     """For a failed run: the log from a little before its traceback."""
     last_line: bytes = b""
-    points: int = 0
-    """Number of points when this was made: two details with other numbers are not equal."""
+    points: tuple[float, ...] = ()
+    """Number of points and share of the files read when this was made: details with other numbers are not equal."""
+    loading: bool = False
+    """More of the metrics is waiting to be read: ask again at once."""
 
 
 class DetailReader:
@@ -58,8 +60,9 @@ class DetailReader:
         """The newest detail, or None when nothing changed since the last one for the same run."""
         view = request.view
         wanted = (view, *request.others)
-        for each in wanted:
-            self._reader(each).advance()
+        readers = [self._reader(each) for each in wanted]
+        for reader in readers:
+            reader.advance()
         folder = view.run.folder
         detail = Detail(
             view,
@@ -69,16 +72,13 @@ class DetailReader:
             self._samples(folder.samples),
             self._attempts(folder),
             *self._log_end(view),
-            points=sum(self._reader(each).columns.size for each in wanted),
+            points=tuple(n for r in readers for n in (r.columns.size, r.columns.share)),
+            loading=any(reader.behind for reader in readers),
         )
         if detail == self._last:
             return None
         self._last = detail
         return detail
-
-    @property
-    def behind(self) -> bool:
-        return any(reader.behind for reader in self._columns.values())
 
     def _reader(self, view: RunView) -> ColumnsReader:
         path = view.run.folder.metrics

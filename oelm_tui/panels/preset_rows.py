@@ -80,7 +80,7 @@ def tree_rows(catalogue: Catalogue, views: Sequence[RunView], is_open: set[str])
 
 
 def grouped(catalogue: Catalogue) -> dict[str, dict[str, list[Experiment]]]:
-    """Experiments by family and data set, demo sets first; within a set what was published, then baselines, then the rest."""
+    """By family and data set, demo sets first; within a set what was published, then baselines, then the rest."""
     families: dict[str, dict[str, list[Experiment]]] = {}
     ordered = sorted(catalogue.experiments.values(), key=lambda e: (e.family, not e.id.startswith("demo")))
     for experiment in ordered:

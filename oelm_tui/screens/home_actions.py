@@ -110,19 +110,22 @@ class HomeActions:
         self.app.open_launch(arms, study)
 
     def action_compare(self: Home) -> None:  # type: ignore[misc]
+        self._compare()
+
+    def _compare(self: Home, export: bool = False) -> None:  # type: ignore[misc]
         tree = self.tree_of_presets
         if self.pane == "presets" and tree.study is not None:
-            self.app.open_compare(study=tree.study)
+            self.app.open_compare(study=tree.study, export=export)
         elif self.pane == "presets" and tree.arms:
-            self.app.open_compare(presets=tree.arms)
+            self.app.open_compare(presets=tree.arms, export=export)
         elif self.runs_table.marked:
-            self.app.open_compare(runs=[view.id for view in self.chosen_runs])
+            self.app.open_compare(runs=[view.id for view in self.chosen_runs], export=export)
         else:
             view = self.selected
-            self.app.open_compare(focus=view.id if view else None)
+            self.app.open_compare(focus=view.id if view else None, export=export)
 
     def action_export(self: Home) -> None:  # type: ignore[misc]
-        self.action_compare()
+        self._compare(export=True)
 
     def action_stop(self: Home) -> None:  # type: ignore[misc]
         self._confirm("stop")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from oelm_core.errors import LabError
 from oelm_tui.lab import numbers
@@ -49,16 +50,17 @@ def describe(what: str, views: Sequence[RunView]) -> str:
 
 def perform(what: str, views: Sequence[RunView], say: Callable[[str, bool], object]) -> None:
     """Runs in a thread; tells how each went."""
-    from oelm_core.launch import local
+    from oelm_core.launch import local, slurm
 
     for view in views:
+        launcher: Any = slurm if view.run.launcher == "slurm" else local
         try:
             if what in ("stop", "kill"):
-                local.stop(view.run, now=what == "kill")
+                launcher.stop(view.run, now=what == "kill")
             elif what == "resume":
-                local.resume(view.run)
+                launcher.resume(view.run)
             else:
-                local.delete(view.run)
+                launcher.delete(view.run)
             say(f"{view.id}: {_DONE[what]}", False)
         except LabError as error:
             say(str(error), True)

@@ -102,9 +102,8 @@ class RunPanel(Vertical):
             self._shown = "reason" if bad else self._wanted
         elif self._shown == "reason" and not bad:
             self._shown = self._wanted
-        self.border_title = (
-            "".join(text for text, _ in headline(view, False)).strip().replace("[", "\\[") if view else "Run"
-        )
+        title = "".join(text for text, _ in headline(view, False)).strip() if view else "Run"
+        self.border_title = title.replace("[", "\\[")
         bar.refresh()
         self._switch()
 

@@ -1,0 +1,130 @@
+"""A launch as plain data: what was chosen, the experiments it means, the headless command it stands for."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from oelm_core.errors import BadInput
+
+if TYPE_CHECKING:
+    from oelm_core.config import Experiment
+    from oelm_core.presets import Catalogue
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the launch form says."""
+
+    arms: tuple[str, ...]
+    study: str | None = None
+    device: str = "auto"
+    per_run: str = "1"
+    seeds: str = ""
+    settings: str = ""
+    after: str = ""
+    launcher: str = "local"
+
+    def seed_numbers(self) -> list[int]:
+        """`42 43` or `42,43`; none means the preset's own (or the study's list)."""
+        try:
+            return [int(part) for part in self.seeds.replace(",", " ").split()]
+        except ValueError:
+            raise BadInput(f"seeds '{self.seeds}': write whole numbers, for example 42 43 44.") from None
+
+    def cards_per_run(self) -> int:
+        if not self.per_run.strip().isdigit() or int(self.per_run) < 1:
+            raise BadInput(f"cards per run '{self.per_run}': write a whole number from 1 on.")
+        return int(self.per_run)
+
+    def setting_texts(self) -> list[str]:
+        try:
+            return shlex.split(self.settings)
+        except ValueError:
+            raise BadInput("settings: a quote is not closed.") from None
+
+    def command(self) -> list[str]:
+        """The same thing without the screen."""
+        seeds = self.seed_numbers()
+        words = ["oelm", "study", self.study] if self.study else ["oelm", "run", *self.arms]
+        if self.device != "auto":
+            words += ["--device", self.device]
+        if self.cards_per_run() != 1:
+            words += ["--per-run", str(self.cards_per_run())]
+        if self.study:
+            words += ["--seeds", str(len(seeds))] if seeds else []
+        else:
+            words += [part for seed in seeds for part in ("--seed", str(seed))]
+        words += [part for text in self.setting_texts() for part in ("--set", text)]
+        if self.after:
+            words += ["--after", self.after]
+        if self.launcher != "local":
+            words += ["--launcher", self.launcher]
+        return words
+
+
+def experiments(plan: Plan, catalogue: Catalogue) -> list[Experiment]:
+    """The arms with the settings applied; BadInput with one sentence when they do not fit."""
+    from oelm_core.config import override
+
+    names = catalogue.study(plan.study).arms if plan.study else plan.arms
+    return [override(catalogue.experiment(name), plan.setting_texts()) for name in names]
+
+
+def check(plan: Plan, catalogue: Catalogue) -> list[Experiment]:
+    """Everything that can be refused before anything starts."""
+    found = experiments(plan, catalogue)
+    seeds = plan.seed_numbers()
+    if plan.study and seeds and seeds != [42 + number for number in range(len(seeds))]:
+        raise BadInput("a study's seeds are 42, 43, ...: write them in that order, or leave them to the study.")
+    plan.cards_per_run()
+    return found
+
+
+def launch(plan: Plan, catalogue: Catalogue, started: Callable[[str], object]) -> list[str]:
+    """Starts everything; runs in a thread. `started` hears each run id."""
+    from oelm_core.launch import local, slurm
+
+    found = check(plan, catalogue)
+    seeds = plan.seed_numbers()
+    options: dict[str, Any] = {
+        "device": plan.device,
+        "per_run": plan.cards_per_run(),
+        "after": plan.after or None,
+        "command": plan.command(),
+    }
+    ids: list[str] = []
+
+    def tell(folder: Any) -> None:
+        ids.append(folder.id)
+        started(folder.id)
+
+    if plan.study:
+        study = catalogue.study(plan.study)
+        options |= {"pause": study.pause, "started": tell}
+        _start_study(plan.launcher)(study.id, found, seeds or study.seeds, **options)
+        return ids
+    start = slurm.start if plan.launcher == "slurm" else local.start
+    for experiment in found:
+        for seed in seeds or [experiment.seed]:
+            tell(start(experiment, seed=seed, **options))
+    return ids
+
+
+def _start_study(launcher: str) -> Any:
+    if launcher == "slurm":
+        from oelm_core.launch import slurm
+
+        return slurm.start_study
+    from oelm_core.launch.study import start_study
+
+    return start_study
+
+
+def total_runs(plan: Plan, catalogue: Catalogue, found: Sequence[Experiment]) -> int:
+    seeds = plan.seed_numbers()
+    if plan.study:
+        return len(found) * len(seeds or catalogue.study(plan.study).seeds)
+    return len(found) * max(1, len(seeds))

@@ -1,0 +1,102 @@
+"""What the launch form shows: the devices to choose from, the recipe, the cost and the command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from oelm_tui import glyphs
+from oelm_tui.lab import numbers
+from oelm_tui.lab.cards import Machine
+from oelm_tui.lab.estimate import estimate
+from oelm_tui.lab.launching import Plan
+from oelm_tui.lab.view import RunView
+from oelm_tui.panels.config import said
+from oelm_tui.panels.run_rows import method_name
+from oelm_tui.panels.text import heading, named, wrapped
+from oelm_tui.widgets.cells import Cell
+from oelm_tui.widgets.device_strip import WHOSE_ROLES
+from oelm_tui.widgets.lines import Line
+from oelm_tui.widgets.table import Column, Row
+
+if TYPE_CHECKING:
+    from oelm_core.config import Experiment
+
+DEVICE_COLUMNS = (
+    Column("name", "device", 8, keep=100),
+    Column("free", "free", 6, right=True, keep=80),
+    Column("use", "use", 4, right=True, keep=60),
+    Column("who", "who is on it", 10, keep=90, grow=True),
+)
+
+
+def device_rows(machine: Machine | None, names: dict[str, str]) -> list[Row]:
+    rows = [
+        Row("auto", {"name": "auto", "who": ("the first card nobody uses, else wait", "faint")}),
+        Row("cpu", {"name": "cpu", "who": (f"{machine.cores if machine else '?'} cores", "faint")}),
+    ]
+    if machine is None:
+        return rows
+    if not machine.cards:
+        rows[0] = Row("auto", {"name": "auto", "who": ("no card here: the processor", "faint")})
+    for card in machine.cards:
+        label = names.get(card.label, card.label)
+        who = {"free": "free", "ours": f"ours: {label}", "other": f"{label} (asks first)", "lost": f"lost: {label}"}
+        use = "" if card.utilisation is None else f"{card.utilisation:.0f}%"
+        cells: dict[str, Cell] = {
+            "name": (f"GPU {card.index}", ""),
+            "free": numbers.size(card.memory_free),
+            "use": use,
+            "who": (who[card.whose], WHOSE_ROLES[card.whose]),
+        }
+        rows.append(Row(card.index, cells))
+    return rows
+
+
+def recipe_lines(experiment: Experiment, views: Sequence[RunView], width: int) -> list[Line]:
+    """One arm: what it is, what it will cost."""
+    train, data, method = experiment.train, experiment.data, experiment.method
+    cost = estimate(experiment, views)
+    dot = f" {glyphs.signs.dot} "
+    lines: list[Line] = [[(experiment.id, "title"), (f"  {experiment.title}", "")]]
+    frozen = ", ".join(method.freeze) or "nothing"
+    lines.append(named("method", f"{method_name(method.name)}{dot}init {method.init}{dot}frozen: {frozen}", width=14))
+    batch = f"{train.batch_size}" + (f" x {train.accumulate}" if train.accumulate > 1 else "")
+    recipe = [f"lr {train.lr:g}", train.schedule, f"batch {batch}", f"length {data.max_length}", train.precision]
+    lines.append(named("recipe", dot.join(recipe), width=14))
+    lines.append(named("data", f"{data.name}{dot}{experiment.model.name}", width=14))
+    steps = f"{cost.steps:,}" if cost.steps else "?"
+    lines.append(named("steps", steps, (f"  {cost.steps_from}", "faint"), 14))
+    time = numbers.duration(cost.seconds) if cost.seconds else "?"
+    lines.append(named("time", time, (f"  {cost.seconds_from}", "faint"), 14))
+    memory = numbers.size(cost.memory) if cost.memory else "?"
+    lines.append(named("memory", memory, (f"  {cost.memory_from}", "faint"), 14))
+    if cost.parameters and cost.frozen is not None:
+        share = cost.frozen / cost.parameters * 100
+        frozen_words = (f"  {cost.frozen:,} frozen ({share:.1f} %)", "faint")
+        lines.append(named("parameters", f"{cost.parameters:,}", frozen_words, 14))
+    if experiment.baseline:
+        lines.append(named("baseline", experiment.baseline, width=14))
+    if experiment.about:
+        lines += wrapped(experiment.about, width, "faint")
+    return [*lines, []]
+
+
+def changed_lines(settings: Sequence[str], experiments: Sequence[Experiment]) -> list[Line]:
+    """The settings as they came out, so that a misread one is seen."""
+    from oelm_core.config import as_dict
+    from oelm_tui.panels.config import flat
+
+    if not settings or not experiments:
+        return []
+    values = flat(as_dict(experiments[0]))
+    lines: list[Line] = [heading("Settings as read")]
+    for text in settings:
+        key = text.partition("=")[0]
+        lines.append(named(key, said(values.get(key)), width=24, role="accent"))
+    return [*lines, []]
+
+
+def command_lines(plan: Plan, width: int) -> list[Line]:
+    return [heading("The same without the screen (^y copies)"), *wrapped(shlex.join(plan.command()), width, "key")]

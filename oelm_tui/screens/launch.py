@@ -1,0 +1,243 @@
+"""Launch: one or several presets or a study; devices, seeds and settings on the left, what will happen on the right."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Button, Checkbox, Input, Label
+
+from oelm_core.errors import LabError
+from oelm_tui import glyphs
+from oelm_tui.lab.launching import Plan, check, launch, total_runs
+from oelm_tui.lab.snapshot import Snapshot
+from oelm_tui.panels.launching import DEVICE_COLUMNS, changed_lines, command_lines, device_rows, recipe_lines
+from oelm_tui.screens.dialogs import Confirm
+from oelm_tui.widgets.bars import TabBar
+from oelm_tui.widgets.lines import Line, ScrollLines
+from oelm_tui.widgets.table import Table
+
+if TYPE_CHECKING:
+    from oelm_core.config import Experiment
+    from oelm_tui.app import OelmApp
+
+
+class Tick(Checkbox):
+    """A check box whose mark is there or not, whatever the colours."""
+
+    @property
+    def _button(self) -> Content:
+        mark = "x" if self.value else " "
+        return Content.assemble(("[", "dim"), (mark, "bold"), ("]", "dim"))
+
+
+class Launch(Screen[None]):
+    BINDINGS = [
+        Binding("escape", "leave", show=False),
+        Binding("ctrl+s,f5", "go", show=False),
+        Binding("ctrl+y", "copy", show=False),
+        Binding("space", "choose_device", show=False),
+    ]
+    app: OelmApp
+
+    def __init__(self, arms: Sequence[str], study: str | None) -> None:
+        super().__init__()
+        self._arms, self._study = tuple(arms), study
+        self._chosen: list[str] = ["auto"]
+        self._problem = ""
+
+    def compose(self) -> ComposeResult:
+        bar = TabBar([("go", "^s Launch"), ("copy", "^y Copy command"), ("leave", "esc Back")], id="launch-title")
+        bar.set_lead([(f" Launch {self._study or ', '.join(self._arms)} ", "title")])
+        yield bar
+        with Horizontal(id="launch"):
+            with VerticalScroll(id="form", can_focus=False):
+                yield Label("Device (space chooses; cards add up)")
+                yield Table(DEVICE_COLUMNS, id="devices-choice")
+                with Horizontal(classes="row"):
+                    with Vertical():
+                        yield Label("Seeds")
+                        yield Input(placeholder="the preset's own", id="seeds", compact=True)
+                    with Vertical():
+                        yield Label("Cards per run")
+                        yield Input("1", id="per-run", compact=True)
+                yield Label("Settings (train.lr=1e-4 train.epochs=1)")
+                yield Input(id="settings", compact=True)
+                yield Label("After run (optional)")
+                yield Input(placeholder="a run id or @last", id="after", compact=True)
+                yield Tick("Wait when the card is busy", True, id="wait", compact=True)
+                absent = shutil.which("sbatch") is None
+                yield Tick("Hand it to Slurm", False, id="slurm", compact=True, disabled=absent)
+                with Horizontal(classes="buttons"):
+                    yield Button("Launch", id="go", variant="primary", compact=True)
+            yield ScrollLines(id="recipe")
+
+    def on_mount(self) -> None:
+        self.set_class(glyphs.signs.ascii_only, "-ascii")
+        self.query_one("#form").border_title = "How"
+        self.query_one("#recipe").border_title = "What"
+        self.query_one("#devices-choice", Table).focus()
+        self.watch(self.app, "snapshot", self.take_snapshot)
+        self._show_choice()
+
+    def on_resize(self) -> None:
+        self.set_class(self.size.width < 100, "-narrow")
+        self.call_after_refresh(self._fill)
+
+    # What is chosen
+
+    def plan(self) -> Plan:
+        return Plan(
+            self._arms,
+            self._study,
+            ",".join(self._chosen),
+            self._value("per-run"),
+            self._value("seeds"),
+            self._value("settings"),
+            self._value("after").strip(),
+            "slurm" if self.query_one("#slurm", Checkbox).value else "local",
+        )
+
+    def _value(self, name: str) -> str:
+        return self.query_one(f"#{name}", Input).value
+
+    def take_snapshot(self, snapshot: Snapshot | None) -> None:
+        if snapshot is not None:
+            names = {view.id: view.run.preset for view in snapshot.runs if view.is_live}
+            self.query_one("#devices-choice", Table).set_rows(device_rows(snapshot.machine, names))
+            if not self.query_one("#recipe", ScrollLines)._shown:
+                self._fill()
+
+    def on_table_chosen(self) -> None:
+        self.action_choose_device()
+
+    def action_choose_device(self) -> None:
+        """auto and cpu stand alone; cards add up."""
+        key = self.query_one("#devices-choice", Table).key
+        if key is None:
+            return
+        if key in ("auto", "cpu"):
+            self._chosen = [key]
+        else:
+            cards = [card for card in self._chosen if card not in ("auto", "cpu")]
+            self._chosen = [card for card in cards if card != key] if key in cards else sorted([*cards, key])
+            self._chosen = self._chosen or ["auto"]
+        self._show_choice()
+
+    def _show_choice(self) -> None:
+        table = self.query_one("#devices-choice", Table)
+        table.marked = set(self._chosen)
+        table.refresh()
+        self._fill()
+
+    def on_input_changed(self) -> None:
+        self._fill()
+
+    def on_checkbox_changed(self) -> None:
+        self._fill()
+
+    # What it means
+
+    def _checked(self) -> list[Experiment]:
+        """The experiments, or none with the problem said."""
+        snapshot = self.app.snapshot
+        if snapshot is None or snapshot.catalogue is None:
+            return []
+        try:
+            found = check(self.plan(), snapshot.catalogue)
+            self._problem = ""
+        except LabError as error:
+            self._problem = str(error)
+            return []
+        return found
+
+    def _fill(self) -> None:
+        snapshot = self.app.snapshot
+        text = self.query_one("#recipe", ScrollLines)
+        width = max(30, text.size.width)
+        found = self._checked()
+        lines: list[Line] = []
+        if self._problem:
+            from oelm_tui.panels.text import wrapped
+
+            lines += [[(f"{glyphs.signs.bad} cannot be launched", "bad")], *wrapped(self._problem, width, "bad"), []]
+        elif snapshot is not None and snapshot.catalogue is not None:
+            plan = self.plan()
+            runs = total_runs(plan, snapshot.catalogue, found)
+            where = {"auto": "the first free card", "cpu": "the processor"}.get(plan.device, f"GPU {plan.device}")
+            lines += [[(f"{runs} run{'s' * (runs != 1)} on {where}", "label")], []]
+            lines += changed_lines(plan.setting_texts(), found)
+            for experiment in found:
+                lines += recipe_lines(experiment, snapshot.runs, width)
+            lines += command_lines(plan, width)
+        text.show(lines)
+        self.query_one("#go", Button).disabled = bool(self._problem)
+
+    # Going
+
+    def action_go(self) -> None:
+        if self._problem or not self._checked():
+            self.app.say(self._problem or "the presets are still being read", bad=True)
+            return
+        others = self._others_cards()
+        if others and not self.query_one("#wait", Checkbox).value:
+            self.app.say(f"{others[0]} is busy; choose another card, or let it wait", bad=True)
+        elif others:
+            self.app.push_screen(
+                Confirm(
+                    "Someone else is on this card",
+                    [*others, "", "The run will wait in line until the card is free. Queue it all the same?"],
+                    "Queue",
+                ),
+                lambda yes: self._start() if yes else None,
+            )
+        else:
+            self._start()
+
+    def _others_cards(self) -> list[str]:
+        machine = self.app.snapshot.machine if self.app.snapshot else None
+        cards = machine.cards if machine else ()
+        return [
+            f"GPU {card.index}: {card.label}"
+            for card in cards
+            if card.index in self._chosen and card.whose in ("other", "lost")
+        ]
+
+    def _start(self) -> None:
+        plan = self.plan()
+        catalogue = self.app.snapshot.catalogue if self.app.snapshot else None
+        if catalogue is None:
+            return
+
+        def work() -> None:
+            ids = launch(plan, catalogue, lambda _: None)
+            words = ids[0] if len(ids) == 1 else f"{len(ids)} runs"
+            self.app.say_from_thread(f"started {words}")
+
+        self.app.in_thread(work)
+        self.dismiss(None)
+
+    def action_copy(self) -> None:
+        try:
+            self.app.copy(shlex.join(self.plan().command()), "command")
+        except LabError as error:
+            self.app.say(str(error), bad=True)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+    def on_button_pressed(self) -> None:
+        self.action_go()
+
+    def on_input_submitted(self) -> None:
+        self.focus_next()
+
+    def on_tab_bar_pressed(self, event: TabBar.Pressed) -> None:
+        {"go": self.action_go, "copy": self.action_copy, "leave": self.action_leave}[event.name]()

@@ -1,0 +1,67 @@
+"""Generated text of two arms side by side, step by step, prompt by prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal
+from textual.screen import Screen
+
+from oelm_tui.lab.comparing import samples_of
+from oelm_tui.panels.measured import sample_lines
+from oelm_tui.widgets.bars import TabBar
+from oelm_tui.widgets.lines import ScrollLines
+
+if TYPE_CHECKING:
+    from oelm_tui.app import OelmApp
+
+
+class SideBySide(Screen[None]):
+    BINDINGS = [Binding("escape,q,t", "leave", show=False)]
+    app: OelmApp
+
+    def __init__(self, folders: Sequence[tuple[str, Path]]) -> None:
+        super().__init__()
+        self._folders = folders
+        self._samples: list[list[Mapping[str, Any]]] = []
+
+    def compose(self) -> ComposeResult:
+        bar = TabBar([("back", "esc Back")], id="compare-title")
+        bar.set_lead([(" Samples ", "title"), (" and ".join(name for name, _ in self._folders), "label"), ("  ", "")])
+        yield bar
+        with Horizontal():
+            for number, (name, _) in enumerate(self._folders):
+                text = ScrollLines(id=f"side-{number}", classes="side")
+                text.border_title = name
+                yield text
+
+    def on_mount(self) -> None:
+        self.query_one("#side-0").focus()
+
+        def read() -> None:
+            found = [samples_of(path) for _, path in self._folders]
+            self.app.call_from_thread(self._take, found)
+
+        self.app.in_thread(read)
+
+    def _take(self, samples: list[list[Mapping[str, Any]]]) -> None:
+        self._samples = samples
+        self._fill()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fill)
+
+    def _fill(self) -> None:
+        for number, found in enumerate(self._samples):
+            text = self.query_one(f"#side-{number}", ScrollLines)
+            text.show(sample_lines(tuple(reversed(found)), max(20, text.size.width)))
+
+    def on_tab_bar_pressed(self) -> None:
+        self.action_leave()
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
