@@ -209,6 +209,8 @@ def check_orthogonality(weight: Tensor, num_heads: int, tolerance: float = TOLER
 def check_model(model: nn.Module, tolerance: float = TOLERANCE, method: Method | None = None) -> dict[str, Any]:
     """Orthogonality of every layer, projection and head, for checks.json.
 
+    worst is the largest |W W^T - I| of any head, worst_shape the same with its scale divided out (what `keep` and
+    numeric scales leave at 0), mean_row_norm that scale.
     With a method, NotOrthogonal is raised for a head that the method should have made orthonormal (up to its scale)
     and that is past the tolerance. Without one the report is made and nothing is demanded.
     """
@@ -225,6 +227,7 @@ def check_model(model: nn.Module, tolerance: float = TOLERANCE, method: Method |
     return {
         "tolerance": tolerance,
         "worst": max((error for entry in report for error in entry["within"]), key=_rank),
+        "worst_shape": max((error for entry in report for error in entry["shape"]), key=_rank),
         "mean_row_norm": sum(norms) / len(norms),
         "layers": report,
     }

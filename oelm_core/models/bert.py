@@ -132,10 +132,13 @@ def _first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet_loading() -> Iterator[None]:
-    """Keeps transformers' report about a fresh head, which is what fine-tuning means, out of the log."""
-    before = logging.get_verbosity()
+    """Keeps a progress bar and the report about a fresh head, which is what fine-tuning means, out of the log."""
+    before, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(before)
+        if bar:
+            logging.enable_progress_bar()
