@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,38 @@ def test_the_folder_and_files_let_every_user_in(leases: Path) -> None:
     assert stat.S_IMODE((leases / "GPU-1.lease").stat().st_mode) == 0o666
     assert held is not None
     held.release()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be several users")
+def test_users_share_leases_and_see_whose_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_to_all = Path(tempfile.mkdtemp(prefix="oelm-leases-"))  # pytest's own folders are closed to others
+    open_to_all.chmod(0o755)
+    monkeypatch.setenv("OELM_LEASES", str(open_to_all / "leases"))
+    mine = lease.take("GPU-1", "run-a")
+    ended = lease.take("GPU-2", "run-a")
+    assert mine is not None
+    assert ended is not None
+    ended.release()
+    asking, answers = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            holder, other = lease.holder("GPU-1") or {}, lease.take("GPU-2", "run-b")
+            ticket = line.draw("run-b", "auto", 1, 1)
+            line.stand(ticket)
+            told = [lease.take("GPU-1", "run-b"), holder.get("run"), other is not None, len(line.ahead_of(ticket))]
+            os.write(answers, json.dumps(told).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert json.loads(os.read(asking, 4096)) == [None, "run-a", True, 1]
+    again = lease.take("GPU-2", "run-a")  # its holder, another user, is dead
+    assert again is not None
+    for held in (mine, again):
+        held.release()
+    shutil.rmtree(open_to_all)
 
 
 def test_an_unlocked_lease_is_not_free_while_somebody_written_in_it_lives() -> None:

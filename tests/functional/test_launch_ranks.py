@@ -1,0 +1,42 @@
+"""The real trainer behind the real launcher: one process, and two ranks under torchrun."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oelm_core.launch import attempt
+from oelm_core.runs.folder import RunFolder
+from tests.chaos.lab import Lab, open_lab
+from tests.training_runs import GPT, experiment, figures, texts
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    with open_lab(tmp_path) as opened:
+        monkeypatch.delenv("OELM_WORKER")
+        yield opened
+
+
+def losses(run: RunFolder) -> list[float]:
+    return [float(record["loss"]) for record in figures(run)]
+
+
+def test_two_ranks_give_what_one_process_gives_on_the_same_global_batch(lab: Lab, tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two cores")
+    settings = ("train.threads=1", "train.max_steps=8", "train.eval_every=4", "model.dropout=0", "train.samples=0")
+    arm = experiment(GPT, texts(tmp_path / "texts"), *settings)
+    alone, together = lab.start(arm=arm), lab.start(arm=arm, per_run=2)
+    assert lab.end(alone, 180).state == lab.end(together, 180).state == "finished"
+    assert (attempt.last(together) or {})["world_size"] == (together.read("result") or {})["world_size"] == 2
+    one, two = alone.read("result") or {}, together.read("result") or {}
+    assert one["effective_batch"] == two["effective_batch"] == 4
+    assert losses(together) == pytest.approx(losses(alone), rel=1e-4)
+    assert lab.all_gone()
+    assert lab.held() == []
