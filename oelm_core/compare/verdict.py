@@ -20,13 +20,13 @@ def judge(
     sign, bound = next((s, target[k]) for k, s in _SIGNS.items() if target.get(k) is not None)
     said = describe(target, baseline)
     if value is None:
-        return "unknown", f"{said}: {metric} was not measured"
+        return "unknown", f"{said}, not measured"
     if target.get("of") == "baseline":
         if baseline is None:
-            return "unknown", f"{said}: the baseline's {metric} is not known"
+            return "unknown", f"{said}, which is not known"
         bound = bound * baseline
     met = {">": value > bound, ">=": value >= bound, "<=": value <= bound}[sign]
-    return ("met" if met else "missed"), f"{said}: {metric_value(metric, value)}"
+    return ("met" if met else "missed"), f"{said}, measured {metric_value(metric, value)}"
 
 
 _SIGNS = {"above": ">", "at_least": ">=", "at_most": "<="}

@@ -32,7 +32,7 @@ body {{
   margin: 0; background: var(--bg); color: var(--fg);
   font: 15px/1.55 system-ui, "Segoe UI", "Noto Sans", "Noto Sans CJK SC", sans-serif;
 }}
-main {{ max-width: 1080px; margin: 0 auto; padding: 28px 22px 80px }}
+main {{ max-width: 1160px; margin: 0 auto; padding: 28px 22px 80px }}
 header {{ display: flex; align-items: baseline; gap: 16px; justify-content: space-between }}
 h1 {{ font-size: 26px; line-height: 1.25; margin: 0 0 4px }}
 h2 {{ font-size: 18px; margin: 38px 0 10px; padding-bottom: 5px; border-bottom: 1px solid var(--rule) }}
@@ -44,9 +44,9 @@ button {{
   border: 1px solid var(--rule); border-radius: 6px; padding: 2px 10px; cursor: pointer;
 }}
 .scroll {{ overflow-x: auto; margin: 10px 0 18px }}
-table {{ border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums }}
+table {{ border-collapse: collapse; width: 100%; font-size: 13.5px; font-variant-numeric: tabular-nums }}
 caption {{ text-align: left; font-weight: 600; padding: 4px 0 }}
-th, td {{ padding: 6px 10px; border-bottom: 1px solid var(--rule); vertical-align: top; text-align: left }}
+th, td {{ padding: 5px 8px; border-bottom: 1px solid var(--rule); vertical-align: top; text-align: left }}
 th {{ background: var(--head); font-weight: 600; white-space: nowrap }}
 td.r, th.r {{ text-align: right; white-space: nowrap }}
 td:first-child {{ white-space: nowrap }}

@@ -54,7 +54,7 @@ def _group(group: Group, words: Words, references: References) -> list[object]:
 
     parts: list[object] = [FittingTable(results_table(group, words, references))]
     for pair in group.pairs:
-        verdict = "" if pair.verdict == "no target" else f" Target {pair.verdict_why}: {pair.verdict}."
+        verdict = "" if pair.verdict == "no target" else f" Target {pair.verdict}: {pair.verdict_why}."
         parts.append(Text(f"{pair.arm}: {pair.words}{verdict}"))
     for title, table in (("Parameters", parameters_table(group, words)), ("Timing", timing_table(group, words))):
         if table.rows:
@@ -70,7 +70,7 @@ def _group(group: Group, words: Words, references: References) -> list[object]:
 
 
 class FittingTable:
-    """Drops columns from the middle of a table until it fits the terminal; the first three and the last go last."""
+    """Drops columns from the middle of a table until it fits the terminal; name, metric and gap stay longest."""
 
     def __init__(self, table: Table, title: str | None = None) -> None:
         self.table, self.title = table, title or table.title
@@ -81,7 +81,7 @@ class FittingTable:
         cells = [self.table.columns, *self.table.rows]
         widths = [max(cell_len(row[column]) for row in cells) + 3 for column in range(len(self.table.columns))]
         kept = list(range(len(widths)))
-        droppable = [column for column in (5, 4, 6, 1, 7, 8, 3) if 0 < column < len(widths)]
+        droppable = [column for column in (5, 4, 6, 1, 9, 8, 7, 3) if 0 < column < len(widths)]
         while sum(widths[column] for column in kept) > options.max_width and droppable:
             kept.remove(droppable.pop(0))
         yield rich_table(self.table, kept, self.title)

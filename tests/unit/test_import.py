@@ -1,0 +1,245 @@
+"""The author's output folders become read-only runs; what they do not say stays unknown."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from oelm_core.compare import compare_runs
+from oelm_core.errors import BadInput
+from oelm_core.importing import import_folders
+from oelm_core.importing.checkpoint import count_parameters
+from oelm_core.importing.log import read_log
+from oelm_core.presets import SHIPPED, Catalogue, load_folders
+from oelm_core.runs.metrics import read_metrics
+from oelm_core.runs.store import list_runs
+
+
+@pytest.fixture(scope="module")
+def catalogue() -> Catalogue:
+    return load_folders([SHIPPED])
+
+
+def gpt_folder(parent: Path, name: str, model: str, ppl: float, log: str | None = None, **stats) -> Path:
+    folder = parent / name
+    folder.mkdir(parents=True)
+    content = {
+        "model_type": model,
+        "init_method": "orthogonal" if model == "oelm_freeze" else "normal",
+        "dataset": "tinystories",
+        "total_wall_time": 16260.0,
+        "num_steps_measured": 99899,
+        "mean_step_time": 0.0837,
+        "std_step_time": 0.02,
+        "median_step_time": 0.08,
+        "p95_step_time": 0.1,
+        "p99_step_time": 0.12,
+        "total_validation_time": 7000.0,
+        "final_perplexity": ppl,
+        **stats,
+    }
+    (folder / "timing_stats.json").write_text(json.dumps(content))
+    if log is not None:
+        (folder / "training.log").write_text(log)
+    return folder
+
+
+GPT_LOG = (
+    "Training:  20%|██        | 20000/100000 [27:53<1:51:33, 11.95it/s, loss=1.80, lr=2.9e-04]\r"
+    "Training:  20%|██        | 20001/100000 [27:53<1:51:33, 11.95it/s, loss=1.79, lr=2.9e-04]\n"
+    "[Step 20000] Validation - Loss: 1.7315, PPL: 5.65\n"
+    "[Step 61000] Validation - Loss: 1.5057, PPL: 4.51\n"
+    "[Step 99000] Validation - Loss: 1.4516, PPL: 4.27\n"
+)
+BERT_LOG = (
+    "2026-02-07 18:07:44 - INFO - Seed: 42\n"
+    "Epoch 1:   2%|▏         | 50/2105 [00:16<11:12,  3.06it/s, loss=0.6931, lr=7.9e-06]\r"
+    "2026-02-07 18:13:01 - INFO - \n"
+    "Step 500: Running validation...\n"
+    "2026-02-07 18:13:09 - INFO - Validation - Loss: 0.3380, Accuracy: 0.8819, F1: 0.8872\n"
+    "Epoch 2:   2%|▏         | 50/2105 [00:16<11:12,  3.06it/s, loss=0.25]\n"
+    "2026-02-07 18:20:00 - INFO - Step 2500: Running validation...\n"
+    "2026-02-07 18:20:08 - INFO - Validation - Loss: 0.3012, Accuracy: 0.9117, F1: 0.9143\n"
+)
+
+
+def test_a_gpt_folder_becomes_a_run_with_its_curve_and_times(tmp_path, catalogue):
+    folder = gpt_folder(tmp_path / "out", "GPT-01_baseline", "baseline", 4.27, GPT_LOG)
+    (made,) = import_folders([folder], catalogue, tmp_path / "runs")
+    run = made.run
+    assert (made.created, run.imported, run.preset, run.method, run.state) == (
+        True,
+        True,
+        "GPT-01",
+        "baseline",
+        "finished",
+    )
+    assert (run.metric_name, run.metric_value, run.step) == ("perplexity", 4.27, 99000)
+    evals = read_metrics(run.folder.metrics, "eval")
+    assert [(r["step"], r["perplexity"]) for r in evals] == [(20000, 5.65), (61000, 4.51), (99000, 4.27)]
+    assert [r["loss"] for r in read_metrics(run.folder.metrics, "train")] == [1.80, 1.79]
+    assert run.folder.read("result")["timing"]["step_time_mean"] == 0.0837
+    assert "lr" not in run.config["train"]  # the recipe's rate is not this run's word
+    assert any("learning rate" in note for note in made.notes)
+    assert any("seed is unknown" in note for note in made.notes)
+
+
+def test_importing_twice_changes_nothing(tmp_path, catalogue):
+    folder = gpt_folder(tmp_path / "out", "GPT-01_baseline", "baseline", 4.27, GPT_LOG)
+    (first,) = import_folders([folder], catalogue, tmp_path / "runs")
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("*")}
+    (second,) = import_folders([folder], catalogue, tmp_path / "runs")
+    assert (second.created, second.run.id) == (False, first.run.id)
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("*")} == before
+
+
+def test_a_folder_of_folders_is_imported_whole_and_compared(tmp_path, catalogue):
+    gpt_folder(tmp_path / "outputs", "GPT-01_baseline", "baseline", 4.27, GPT_LOG)
+    gpt_folder(tmp_path / "outputs", "GPT-02_oelm_freeze", "oelm_freeze", 4.69)
+    gpt_folder(tmp_path / "outputs", "GPT-03_oelm_random", "oelm_random", 4.97)
+    assert len(import_folders([tmp_path / "outputs"], catalogue, tmp_path / "runs")) == 3
+    (group,) = compare_runs(list_runs(tmp_path / "runs"), catalogue).groups
+    assert group.baseline == "GPT-01"
+    assert {pair.arm: round(pair.delta, 3) for pair in group.pairs} == {"GPT-02": 0.098, "GPT-03": 0.164}
+    trust = next(f for f in group.audit if f.what == "true baseline")
+    assert trust.grade == "note"
+    assert group.arm("GPT-02").published["perplexity"] == 4.69
+
+
+def test_a_bert_log_gives_steps_times_seed_and_scores(tmp_path, catalogue):
+    folder = tmp_path / "out" / "sst2-oelm"
+    folder.mkdir(parents=True)
+    (folder / "training.log").write_text(BERT_LOG)
+    stats = {"mode": "oelm", "total_wall_time": 2148.0, "mean_time_per_step": 0.33, "step_times": [0.33], "max_time": 1}
+    (folder / "timing_stats.json").write_text(json.dumps(stats))
+    (made,) = import_folders([folder], catalogue, tmp_path / "runs")
+    assert (made.run.preset, made.run.seed, made.run.metric_value) == ("sst2-oelm", 42, 0.9117)
+    evals = read_metrics(made.run.folder.metrics, "eval")
+    assert [(r["step"], r["accuracy"], r["f1"]) for r in evals] == [(500, 0.8819, 0.8872), (2500, 0.9117, 0.9143)]
+    assert evals[1]["t"] - evals[0]["t"] == 7 * 60 - 1
+    assert [r["step"] for r in read_metrics(made.run.folder.metrics, "train")] == [50, 2155]
+    assert any("taken from the folder's name" in note for note in made.notes)
+
+
+def test_the_mode_oelm_alone_does_not_say_which_start_it_was(tmp_path, catalogue):
+    folder = tmp_path / "some_run"
+    folder.mkdir()
+    (folder / "timing_stats.json").write_text(json.dumps({"mode": "oelm", "total_wall_time": 10.0}))
+    (made,) = import_folders([folder], catalogue, tmp_path / "runs")
+    assert made.run.method == "unknown"
+    assert made.run.metric_value is None
+
+
+def test_config_and_results_of_the_later_kind_are_read(tmp_path, catalogue):
+    folder = tmp_path / "XNLI_oelm_qk_ffn_lr1e-3"
+    folder.mkdir()
+    config = {"learning_rate": 1e-3, "batch_size": 16, "num_epochs": 3, "seed": 42, "num_classes": 3, "dataset": "xnli"}
+    results = {"model_type": "oelm_qk_ffn", "dataset": "xnli", "best_accuracy": 58.71, "final_val_accuracy": 58.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "results.json").write_text(json.dumps({**results, "total_time_seconds": 12601.8, "avg_step_time": 0.17}))
+    (folder / "timing_stats.json").write_text(json.dumps({"epoch_times": [1.0], "step_times": [0.17]}))
+    (made,) = import_folders([folder], catalogue, tmp_path / "runs")
+    run = made.run
+    assert (run.dataset, run.method, run.seed, run.metric_value) == ("xnli", "oelm-qk-ffn", 42, pytest.approx(0.5871))
+    assert run.config["train"]["lr"] == 1e-3
+    assert run.folder.read("result")["timing"]["step_time_mean"] == 0.17
+
+
+def test_a_very_short_run_is_imported_with_what_it_says(tmp_path, catalogue):
+    folder = tmp_path / "GPT-06_try"
+    folder.mkdir()
+    short = {"model_type": "baseline", "dataset": "wikitext103", "total_wall_time": 12.0, "note": "too short"}
+    (folder / "timing_stats.json").write_text(json.dumps(short))
+    (made,) = import_folders([folder], catalogue, tmp_path / "runs")
+    assert made.run.metric_value is None
+    assert made.run.folder.read("result")["seconds"] == {"total": 12.0}
+
+
+def test_a_summary_that_contradicts_the_log_is_noted(tmp_path, catalogue):
+    folder = gpt_folder(tmp_path, "GPT-01_x", "baseline", 3.9, GPT_LOG)
+    (made,) = import_folders([folder], catalogue, tmp_path / "runs")
+    assert made.run.metric_value == 4.27
+    assert any("4.27 in the log and 3.9 in the summary" in note for note in made.notes)
+
+
+def test_a_torn_summary_beside_a_good_log_is_left_out(tmp_path, catalogue):
+    folder = gpt_folder(tmp_path, "GPT-01_x", "baseline", 4.27, GPT_LOG)
+    (folder / "timing_stats.json").write_text('{"model_ty')
+    (made,) = import_folders([folder], catalogue, tmp_path / "runs")
+    assert made.run.metric_value == 4.27
+    assert made.run.state == "stopped"
+    assert any("timing_stats.json cannot be read" in note for note in made.notes)
+
+
+@pytest.mark.parametrize("content", [None, "", "nothing of use\n"])
+def test_a_folder_with_nothing_to_import_is_a_clear_error(tmp_path, catalogue, content):
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    if content is not None:
+        (folder / "training.log").write_text(content)
+    with pytest.raises(BadInput, match="empty"):
+        import_folders([folder], catalogue, tmp_path / "runs")
+    with pytest.raises(BadInput, match="no such folder"):
+        import_folders([tmp_path / "absent"], catalogue, tmp_path / "runs")
+
+
+def test_a_restarted_log_replaces_the_steps_it_repeats(tmp_path):
+    first, second = tmp_path / "training.log", tmp_path / "training_restart.log"
+    first.write_text("[Step 1000] Validation - Loss: 2.0, PPL: 7.39\n[Step 2000] Validation - Loss: nan, PPL: nan\n")
+    second.write_bytes(b"\xff\x00 broken bytes\n[Step 2000] Validation - Loss: 1.5, PPL: 4.48\nTraining completed!\n")
+    content = read_log(second, read_log(first))
+    assert [(r["step"], r["loss"]) for r in content.evals] == [(1000, 2.0), (2000, 1.5)]
+    assert content.completed
+
+
+def test_parameters_are_counted_from_a_checkpoint_tied_once_and_trained_by_their_moments(tmp_path, catalogue):
+    torch = pytest.importorskip("torch")
+    embedding = torch.zeros(50257, 8)
+    weights = {"tok.weight": embedding, "head.weight": embedding, "blocks.0.q.weight": torch.zeros(8, 8)}
+    weights |= {"blocks.0.v.weight": torch.zeros(8, 8), "mask": torch.ones(4, 4, dtype=torch.bool)}
+    moments = {0: {"step": torch.tensor(1.0), "exp_avg": torch.zeros(50257, 8), "exp_avg_sq": torch.zeros(50257, 8)}}
+    moments[1] = {"step": torch.tensor(1.0), "exp_avg": torch.zeros(8, 8), "exp_avg_sq": torch.zeros(8, 8)}
+    content = {"model_state_dict": weights, "optimizer_state_dict": {"state": moments, "param_groups": []}, "step": 5}
+    torch.save(content, tmp_path / "best.pt")
+    counts = count_parameters(tmp_path / "best.pt")
+    assert counts is not None
+    assert (counts.total, counts.trainable) == (50257 * 8 + 128, 50257 * 8 + 64)
+    folder = gpt_folder(tmp_path, "GPT-02_x", "oelm_freeze", 4.69)
+    os.replace(tmp_path / "best.pt", folder / "best.pt")
+    (made,) = import_folders([folder], catalogue, tmp_path / "runs")
+    assert made.run.folder.read("result")["parameters"]["frozen"] == 64
+
+
+def test_a_checkpoint_that_would_run_code_is_not_obeyed(tmp_path):
+    class Attack:
+        def __reduce__(self):
+            return os.system, (f"touch {tmp_path}/obeyed",)
+
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({"model": Attack()}))
+    (tmp_path / "best.pt").write_bytes(out.getvalue())
+    assert count_parameters(tmp_path / "best.pt") is None
+    assert not (tmp_path / "obeyed").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 torn", b"\x80\x04not a zip"])
+def test_a_checkpoint_that_cannot_be_read_is_unknown(tmp_path, content):
+    (tmp_path / "best.pt").write_bytes(content)
+    assert count_parameters(tmp_path / "best.pt") is None
+    (tmp_path / "a.safetensors").write_bytes(content)
+    assert count_parameters(tmp_path / "a.safetensors") is None
+
+
+def test_safetensors_headers_are_counted(tmp_path):
+    header = json.dumps({"w": {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}, "__metadata__": {}}).encode()
+    (tmp_path / "m.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 48)
+    counts = count_parameters(tmp_path / "m.safetensors")
+    assert counts is not None
+    assert counts.total == 12

@@ -1,0 +1,195 @@
+"""Reports in every format, against golden files and against the formats' own rules."""
+
+from __future__ import annotations
+
+import csv
+import html.parser
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from oelm_core.compare import Comparison, audit_published
+from oelm_core.compare.comparison import Finding
+from oelm_core.errors import BadInput
+from oelm_core.presets import SHIPPED, load_folders
+from oelm_core.report import FORMATS, render, render_audit
+from oelm_core.report.latex import escape
+from oelm_core.report.svg import ticks
+from tests.golden.demo import demo_comparison
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+ENDINGS = {"markdown": "md", "latex": "tex", "html": "html", "csv": "csv", "json": "json", "text": "txt"}
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory) -> Comparison:
+    return demo_comparison(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.mark.parametrize("layout", ["markdown", "latex", "html", "csv", "text"])
+def test_the_demo_study_is_reported_as_in_its_golden_file(comparison, layout):
+    """After a wanted change: OELM_UPDATE_GOLDEN=1 pytest tests/unit/test_report.py, then look at the difference."""
+    path = GOLDEN / f"demo.{ENDINGS[layout]}"
+    text = render(comparison, layout)
+    if os.environ.get("OELM_UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def test_a_study_report_has_all_its_parts_in_order(comparison):
+    headings = re.findall(r"^## (.*)$", render(comparison, "markdown"), re.M)
+    wanted = ["Question", "Recipe", "Results", "Curves", "Significance", "Fairness", "How to reproduce"]
+    assert [heading for heading in headings if heading in wanted] == wanted
+
+
+def test_markdown_tables_have_as_many_cells_in_every_row(comparison):
+    blocks = re.findall(r"(?:^\|.*\|\n)+", render(comparison, "markdown"), re.M)
+    assert len(blocks) > 8
+    for block in blocks:
+        counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+        assert len(counts) == 1, block
+
+
+def test_markdown_shows_names_with_stars_and_bars_as_they_are():
+    from oelm_core.report.markdown import markdown_table
+    from oelm_core.report.tables import Table
+
+    text = markdown_table(Table("t", ("a",), "l", (("x|y_z*<b>",),)))
+    assert r"x\|y\_z\*\<b\>" in text
+
+
+def test_headings_can_be_chinese_and_no_other_language(comparison):
+    for layout in ("markdown", "html", "latex", "text", "csv"):
+        assert re.search("[\u4e00-\u9fff]", render(comparison, layout, "zh")), layout
+        assert not re.search("[\u4e00-\u9fff]", re.sub("Noto.*", "", render(comparison, layout))), layout
+    assert "## 公平性审查" in render(comparison, "markdown", "zh")
+    with pytest.raises(BadInput, match="--lang fr"):
+        render(comparison, "markdown", "fr")
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones(comparison):
+    with pytest.raises(BadInput, match="markdown, csv, json, latex, html"):
+        render(comparison, "pdf")
+    assert FORMATS == ("markdown", "csv", "json", "latex", "html")
+
+
+def test_csv_has_one_row_an_arm_with_the_numbers_of_the_comparison(comparison):
+    rows = list(csv.DictReader(io.StringIO(render(comparison, "csv"))))
+    assert len(rows) == 6
+    by_arm = {row["arm"]: row for row in rows}
+    pair = comparison.groups[0].pair("demo-bert-oelm")
+    assert float(by_arm["demo-bert-oelm"]["delta"]) == pytest.approx(pair.delta)
+    assert by_arm["demo-bert-baseline"]["delta"] == ""
+    assert by_arm["demo-bert-baseline"]["published"] == "0.9312"
+
+
+def test_json_is_the_comparison(comparison):
+    content = json.loads(render(comparison, "json"))
+    assert content["schema"] == 1
+    assert content["study"]["id"] == "demo"
+    assert [group["dataset"] for group in content["groups"]] == ["reviews", "stories"]
+
+
+class _Structure(html.parser.HTMLParser):
+    VOID = {"meta", "br", "line", "circle", "polyline"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.urls: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.urls += [value for name, value in attrs if name in ("src", "href") and value and not value.startswith("#")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def test_html_is_well_formed_and_asks_nothing_of_the_network(comparison):
+    text = render(comparison, "html")
+    parser = _Structure()
+    parser.feed(text)
+    assert parser.open == []
+    assert parser.urls == []
+    assert "http" not in text
+    assert "@import" not in text
+
+
+def test_html_keeps_hostile_names_harmless(tmp_path):
+    finding = Finding("note", "<script>x</script>", ("a",), "<img src=x onerror=alert(1)>", "`rm`", "s")
+    page = render_audit([finding], "html")
+    assert "<script>x" not in page
+    assert "<img" not in page
+
+
+def test_html_curves_hold_their_values_for_hovering(comparison):
+    import html as entities
+
+    text = render(comparison, "html")
+    figures = [json.loads(entities.unescape(data)) for data in re.findall(r'data-lines="([^"]*)"', text)]
+    assert len(figures) == 6  # metric, validation loss and training loss of both families
+    first = figures[0][0]
+    curve = comparison.groups[0].arms[0].curves["accuracy"][0]
+    assert [(point[0], point[3]) for point in first["points"]] == [tuple(point) for point in curve.points]
+
+
+def test_latex_escapes_what_tex_would_take_for_its_own():
+    assert escape("50 % of x_1 & y^2 #3 {a} ~ \\ <") == (
+        r"50 \% of x\_1 \& y\textasciicircum{}2 \#3 \{a\} \textasciitilde{} \textbackslash{} \textless{}"
+    )
+
+
+def test_latex_is_balanced_and_uses_booktabs(comparison):
+    text = render(comparison, "latex")
+    begun, ended = re.findall(r"\\begin\{(\w+)\}", text), re.findall(r"\\end\{(\w+)\}", text)
+    assert sorted(begun) == sorted(ended)
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") >= 8
+    body = text[text.index(r"\begin{document}") :]
+    for row in re.findall(r"\\midrule\n(.*?)\\bottomrule", body, re.S):
+        cells = {len(re.findall(r"(?<!\\)&", line)) for line in row.splitlines() if line.endswith(r"\\")}
+        assert len(cells) == 1
+
+
+@pytest.mark.skipif(not (shutil.which("pdflatex") or shutil.which("tectonic")), reason="no pdflatex or tectonic here")
+def test_latex_compiles(comparison, tmp_path):
+    (tmp_path / "report.tex").write_text(render(comparison, "latex"), encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error"] if shutil.which("pdflatex") else ["tectonic"]
+    done = subprocess.run([*command, "report.tex"], cwd=tmp_path, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "report.pdf").stat().st_size > 10_000
+
+
+def test_the_terminal_table_fits_its_width_and_keeps_metric_and_gap(comparison):
+    from oelm_core.report.terminal import print_report
+
+    for width in (60, 80, 120):
+        lines = print_report(comparison, width=width).splitlines()
+        assert max(map(len, lines)) <= width
+        head = next(line for line in lines if "accuracy ↑" in line)
+        assert "Gap" in head
+    assert "Published" in print_report(comparison, width=140)
+
+
+@pytest.mark.parametrize("layout", [*FORMATS, "text"])
+def test_the_audit_of_published_figures_prints_in_every_format(layout):
+    findings = audit_published(load_folders([SHIPPED]), only=["XNLI-01", "XNLI-02"], census=lambda e: _counts())
+    text = render_audit(findings, layout)
+    assert "overwritten by noise" in re.sub(r"\s+", " ", text)
+
+
+def _counts() -> dict[str, int]:
+    return {"total": 109_484_547, "trainable": 95_310_339, "frozen": 14_174_208}
+
+
+def test_axis_ticks_are_round_numbers():
+    assert ticks(0, 100_000, 6) == [0, 20_000, 40_000, 60_000, 80_000, 100_000]
+    assert ticks(0.57, 0.94) == pytest.approx([0.6, 0.7, 0.8, 0.9])
