@@ -45,6 +45,8 @@ _SYMBOLS = {
 }
 LONG = 40
 """Text cells longer than this wrap in a column of fixed width."""
+SHORT = 13
+"""Columns up to this wide never wrap."""
 
 
 def render_latex(document: Document) -> str:
@@ -72,8 +74,8 @@ def _section(section: Section) -> list[str]:
 
 
 def latex_table(table: Table) -> str:
-    """`tabular` in a `table`, shrunk to the line when too wide; text-heavy ones as `longtable` over pages."""
-    widths = [max(len(row[column]) for row in table.rows) for column in range(len(table.columns))]
+    """`tabular`, shrunk to the line when too wide; text-heavy ones as `longtable` over pages."""
+    widths = [max(len(row[column]) for row in (table.columns, *table.rows)) for column in range(len(table.columns))]
     wrapped = any(width > LONG for width in widths)
     columns = _wrapped_columns(table, widths) if wrapped else table.align
     head = " & ".join(escape(heading) for heading in table.columns) + r" \\"
@@ -87,9 +89,9 @@ def latex_table(table: Table) -> str:
             f"{body}\n\\bottomrule\n\\end{{longtable}}}}"
         )
     return (
-        f"\\begin{{table}}[ht!]\n\\centering\\small\n\\textbf{{{escape(table.title)}}}\\\\[2pt]\n\\begin{{fitted}}\n"
+        f"\\begin{{center}}\\small\n\\textbf{{{escape(table.title)}}}\\\\[2pt]\n\\begin{{fitted}}\n"
         f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head}\n\\midrule\n{body}\n\\bottomrule\n"
-        "\\end{tabular}\n\\end{fitted}\n\\end{table}"
+        "\\end{tabular}\n\\end{fitted}\n\\end{center}"
     )
 
 
@@ -98,7 +100,11 @@ def _cell(text: str, strong: bool) -> str:
 
 
 def _wrapped_columns(table: Table, widths: list[int]) -> str:
-    """Long text shares what the short columns leave of the line."""
-    wanted = [max(10, min(width, 90)) for width in widths]
-    room = 0.98 - 0.0175 * len(wanted)  # the space between columns, 4 pt on each side
-    return "".join(f">{{\\raggedright\\arraybackslash}}p{{{room * w / sum(wanted):.3f}\\linewidth}}" for w in wanted)
+    """Short columns keep their width; long text shares what they leave of the line."""
+    long = [min(width, 90) if width > SHORT else 0 for width in widths]
+    room = 0.98 - 0.0175 * len(widths)  # the space between columns, 4 pt on each side
+    room -= sum(0.0125 * width for width in widths if width <= SHORT)
+    return "".join(
+        f">{{\\raggedright\\arraybackslash}}p{{{room * share / sum(long):.3f}\\linewidth}}" if share else align
+        for share, align in zip(long, table.align, strict=True)
+    )
