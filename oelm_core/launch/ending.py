@@ -36,7 +36,7 @@ def judge(
         told = None  # one rank was killed; torchrun ended the others, who say in good faith that they were told to stop
     if told:
         return _as_told(told, stop_asked)
-    if killed_by == "SIGKILL" and kernel_killed:
+    if killed_by == "SIGKILL" and kernel_killed and not stop_asked:
         return Truth("failed", "oom", "The kernel killed the worker because the machine's memory was full.")
     if stop_asked:
         return Truth("stopped", "user", "Stopped before a checkpoint could be written." if killed_by else None)

@@ -80,6 +80,9 @@ class Runner(Account):
         for stale in ("outcome.json", "progress.json"):
             self.remove(stale)
         old = self.folder.read("state") or {}
+        if before and before.get("ended") is None:  # nobody lived to write down its end
+            lost = {**before, "ended": old.get("heartbeat"), "state": "lost"}
+            self.insist(lambda: attempt.update(self.folder, self.number - 1, lost), seconds=0)
         me = process.me()
         self.state = {
             "state": "waiting",

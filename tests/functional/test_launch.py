@@ -197,6 +197,7 @@ def test_runner_and_worker_killed_at_once_leave_a_lost_run_that_resumes(lab: Lab
     assert lab.held() == []
     local.resume(run)
     assert lab.end(run).state == "finished"
+    assert [(attempt.read(run, number) or {})["state"] for number in (1, 2)] == ["lost", "finished"]
 
 
 def test_hang_up_ends_nobody(lab: Lab) -> None:
