@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -60,8 +62,9 @@ def save_patterns(path: Path, patterns: Tensor, real: Tensor | None = None) -> N
     arrays = {"patterns": patterns.to(torch.float16).numpy()}
     if real is not None:
         arrays["real"] = real.cpu().numpy()
-    with path.open("wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    packed = io.BytesIO()
+    np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
+    atomically(path, packed.getvalue())
 
 
 def load_patterns(path: Path) -> tuple[Tensor, Tensor | None]:
@@ -69,6 +72,34 @@ def load_patterns(path: Path) -> tuple[Tensor, Tensor | None]:
         patterns = torch.from_numpy(arrays["patterns"].astype(np.float32))
         real = torch.from_numpy(arrays["real"]) if "real" in arrays else None
     return patterns, real
+
+
+def record(
+    folder: Path, step: int, model: nn.Module, inputs: Mapping[str, Tensor], real: Tensor | None = None
+) -> dict[str, float]:
+    """One look at a run's attention: `step-N.json` with every head, patterns of the first and the latest look.
+
+    Returns flat figures for a metrics line: entropy, distance, and how far the patterns are from the first look's.
+    Two arms are compared with `pattern_distance` of their `latest.npz`, made on the same batch.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    patterns = attention_patterns(model, inputs)
+    if not (folder / "start.npz").exists():
+        save_patterns(folder / "start.npz", patterns, real)
+    save_patterns(folder / "latest.npz", patterns, real)
+    table = {
+        **summarise(patterns, real),
+        "moved": pattern_distance(patterns, load_patterns(folder / "start.npz")[0], real),
+    }
+    atomically(folder / f"step-{step}.json", json.dumps({"step": step, **table}).encode())
+    return {f"attention_{name}": float(np.mean(values)) for name, values in table.items()}
+
+
+def atomically(path: Path, content: bytes) -> None:
+    """Written beside and renamed, so that no reader sees half of it."""
+    beside = path.with_name(path.name + ".part")
+    beside.write_bytes(content)
+    beside.replace(path)
 
 
 def _over_queries(values: Tensor, real: Tensor | None) -> Tensor:

@@ -387,14 +387,25 @@ def _check_method(exp: Experiment) -> None:
         raise ValueError(f"method.init is {method.init} on a baseline; a baseline's Q/K stay untouched (init: none)")
     if shape and method.peer is None:
         layer_numbers(method.layers, shape.layers)
-    if method.unfreeze and train.max_steps:
-        _check_unfreeze(method.unfreeze, train.max_steps)
+    if method.unfreeze:
+        _check_unfreeze(method, train.max_steps, shape.layers if shape else None)
 
 
-def _check_unfreeze(unfreeze: Unfreeze, max_steps: int) -> None:
-    first = unfreeze.at * max_steps if unfreeze.at < 1 else unfreeze.at
-    if first >= max_steps:
-        raise ValueError(f"method.unfreeze.at {unfreeze.at:g} is past the end of training at step {max_steps}")
+def _check_unfreeze(method: Method, max_steps: int | None, layers: int | None) -> None:
+    """Refuses a layer that would be let go after the end; in fractions of training when the recipe gives epochs."""
+    unfreeze = method.unfreeze
+    if unfreeze is None or (max_steps is None and (unfreeze.at >= 1 or (unfreeze.every or 0) >= 1)):
+        return  # steps of a recipe in epochs are known once the data is
+    total = max_steps or 1.0
+    first = unfreeze.at * total if unfreeze.at < 1 else unfreeze.at
+    end = f"the end of training{f' at step {max_steps}' if max_steps else ''}"
+    if first >= total:
+        raise ValueError(f"method.unfreeze.at {unfreeze.at:g} is past {end}")
+    if unfreeze.order == "top-down" and unfreeze.every and layers:
+        gap = unfreeze.every * total if unfreeze.every < 1 else unfreeze.every
+        chosen = len(layer_numbers(method.layers, layers))
+        if first + (chosen - 1) * gap >= total:
+            raise ValueError(f"method.unfreeze.every {unfreeze.every:g} lets the last of {chosen} layers go past {end}")
 
 
 def _check_published(exp: Experiment) -> None:

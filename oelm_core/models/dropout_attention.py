@@ -23,6 +23,7 @@ def usable(query: Tensor, mask: Tensor | None, dropout: float) -> bool:
         and query.device.type == "cpu"
         and query.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()  # a compiler would unroll the loop over blocks
         and (mask is None or (mask.dtype == torch.float32 and mask.shape[0] == 1 and mask.shape[1] == query.shape[1]))
     )
 

@@ -31,9 +31,9 @@ class AttentionExtras(nn.Module):
     def scale_query(self, query: Tensor) -> Tensor:
         """Queries `[..., heads * head_dim]` times gain and temperature; both act on logits only through them."""
         if self.gain is not None:
-            query = query * self.gain
+            query = query * self.gain.to(query.dtype)  # under autocast queries are half precision, parameters are not
         if self.temperature is not None:
-            query = query * self.temperature.repeat_interleave(self.head_dim)
+            query = query * self.temperature.to(query.dtype).repeat_interleave(self.head_dim)
         return query
 
     def logit_bias(self, queries: int, keys: int, dtype: torch.dtype) -> Tensor | None:

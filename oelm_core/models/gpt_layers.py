@@ -52,7 +52,7 @@ class Attention(nn.Module):
         together = projections if trains[1] == trains[2] else projections[:2]
         joined = F.linear(x, torch.cat([p.weight for p in together]))
         parts = joined.split([p.out_features for p in together], dim=-1)
-        parts = tuple(part if p.bias is None else part + p.bias for part, p in zip(parts, together, strict=True))
+        parts = tuple(_biased(part, p.bias) for part, p in zip(parts, together, strict=True))
         return parts if len(parts) == 3 else (*parts, self.v_proj(x))
 
     def forward(self, x: Tensor, mask: Tensor | None, cache: Any | None) -> Tensor:
@@ -81,6 +81,10 @@ class Attention(nn.Module):
             return dropout_attention.dropout_attention(q, k, v, mask, dropout)
         is_causal = mask is None and q.shape[2] > 1
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal)
+
+
+def _biased(x: Tensor, bias: Tensor | None) -> Tensor:
+    return x if bias is None else x + bias.to(x.dtype)
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:

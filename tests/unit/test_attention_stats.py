@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import pytest
 import torch
 
-from oelm_core.attention_stats import attention_patterns, load_patterns, pattern_distance, save_patterns, summarise
+from oelm_core.attention_stats import (
+    attention_patterns,
+    load_patterns,
+    pattern_distance,
+    record,
+    save_patterns,
+    summarise,
+)
 from oelm_core.models import attention_layers
 from tests.small_models import ALL_EXTRAS, OELM, experiment, prepared, tokens
 
@@ -58,6 +66,26 @@ def test_entropy_and_distance_of_patterns_that_can_be_done_by_hand() -> None:
     assert summarise(before)["distance"][0][0] == pytest.approx((1 + 1 + 1 + 3) / 4)
     assert pattern_distance(itself, before) == [[1.0]]
     assert pattern_distance(uniform, itself)[0][0] == pytest.approx(0.75)
+
+
+def test_a_run_records_its_attention_and_how_far_it_moved(tmp_path: Path) -> None:
+    model, _ = prepared(experiment("bert", OELM))
+    ids = tokens(2, 8)
+    first = record(tmp_path / "attention", 0, model, {"input_ids": ids})
+    assert first["attention_moved"] == pytest.approx(0.0, abs=1e-3)
+    assert 0 < first["attention_entropy"] < math.log(8) + 1e-6
+    with torch.no_grad():
+        attention_layers(model)[2].query.weight.mul_(40.0)
+    second = record(tmp_path / "attention", 500, model, {"input_ids": ids})
+    assert second["attention_entropy"] < first["attention_entropy"]
+    kept = json.loads((tmp_path / "attention" / "step-500.json").read_text())
+    assert max(kept["moved"][0] + kept["moved"][1]) < 1e-3 < min(kept["moved"][2])
+    assert sorted(p.name for p in (tmp_path / "attention").iterdir()) == [
+        "latest.npz",
+        "start.npz",
+        "step-0.json",
+        "step-500.json",
+    ]
 
 
 def test_padding_does_not_count() -> None:

@@ -177,13 +177,24 @@ def test_top_down_without_a_gap_spreads_over_what_is_left() -> None:
     assert schedule.starts == {2: 45, 1: 60, 0: 75}
 
 
-def test_a_schedule_past_the_end_names_layer_and_limit() -> None:
-    late = experiment("gpt", unfreezing(at=40, order="top-down", every=40))
-    with pytest.raises(BadInput, match=r"layer 0 go at step 120, but training ends at step 100"):
-        UnfreezeSchedule.of(late, 3)
-    epochs = experiment("gpt", unfreezing(), train={"max_steps": None, "epochs": 2.0})
+def test_a_schedule_past_the_end_is_refused_before_anything_is_built() -> None:
+    with pytest.raises(BadInput, match=r"unfreeze.at 100 is past the end of training at step 100"):
+        experiment("gpt", unfreezing(at=100))
+    with pytest.raises(BadInput, match=r"unfreeze.every 40 lets the last of 3 layers go past .* step 100"):
+        experiment("gpt", unfreezing(at=40, order="top-down", every=40))
+    in_epochs = {"max_steps": None, "epochs": 2.0}
+    with pytest.raises(BadInput, match=r"unfreeze.every 0.3 lets the last of 3 layers go past the end"):
+        experiment("gpt", unfreezing(at=0.5, order="top-down", every=0.3), train=in_epochs)
+
+
+def test_a_recipe_in_epochs_is_checked_when_its_steps_are_known() -> None:
+    in_epochs = experiment(
+        "gpt", unfreezing(at=40, order="top-down", every=40), train={"max_steps": None, "epochs": 2.0}
+    )
     with pytest.raises(BadInput, match="number of steps"):
-        UnfreezeSchedule.of(epochs, 3)
+        UnfreezeSchedule.of(in_epochs, 3)
+    with pytest.raises(BadInput, match=r"layer 0 go at step 120, but training ends at step 90"):
+        UnfreezeSchedule.of(in_epochs, 3, total_steps=90)
 
 
 def test_unfreezing_layers_wait_in_groups_of_their_own_without_decay_or_state() -> None:

@@ -201,3 +201,15 @@ def test_sdpa_stays_on_with_every_extra(monkeypatch: pytest.MonkeyPatch) -> None
         model, _ = prepared(experiment(arch, {**OELM, "extras": ALL_EXTRAS}))
         pairwise(model, tokens())
     assert len(calls) == 2 * SMALL["layers"]
+
+
+@pytest.mark.parametrize("arch", ["bert", "gpt"])
+def test_extras_train_under_autocast(arch: str) -> None:
+    model, _ = prepared(experiment(arch, {**OELM, "extras": ALL_EXTRAS}))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = loss_of(model, tokens())
+    loss.backward()
+    layer = attention_layers(model)[0]
+    assert loss.isfinite()
+    assert layer.module.extras.gain.grad.dtype == torch.float32
+    assert layer.query.bias.grad.abs().max() > 0

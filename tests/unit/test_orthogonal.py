@@ -109,7 +109,7 @@ def test_only_global_qr_is_orthogonal_across_heads() -> None:
     head_wise, whole = gaussian((4, 8, 32), 5), gaussian((4, 8, 32), 5)
     initialise_(head_wise, 4, init="head-qr")
     initialise_(whole, 4, init="global-qr")
-    assert head_errors(whole, 4)["across"] < 1e-9 < 0.1 < head_errors(head_wise, 4)["across"]
+    assert head_errors(whole, 4)["across"] < 1e-6 < 0.1 < head_errors(head_wise, 4)["across"]
     assert max(head_errors(whole, 4)["within"]) < 1e-9  # so a check inside heads cannot tell them apart
 
 
