@@ -112,6 +112,7 @@ class MiniSlurm:
             "SlurmctldPort": self._controller_port,
             "AuthType": "auth/munge",
             "CredType": "cred/munge",
+            # five seconds are the least: a requeued job waits one more before it starts again
             "AuthInfo": f"socket={run / 'munge.sock'},cred_expire=5",
             "StateSaveLocation": self.folder / "state",
             "SlurmdSpoolDir": self.folder / "spool-%n",
@@ -132,8 +133,9 @@ class MiniSlurm:
             "SlurmdParameters": "config_overrides",  # eight cores a node, whatever the machine has
             "JobRequeue": 1,
             "KillWait": 3,
+            "MessageTimeout": 3,
             "ReturnToService": 2,
-            "SchedulerParameters": "batch_sched_delay=0,sched_interval=2,sched_min_interval=0,bf_interval=2",
+            "SchedulerParameters": "batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1",
         }
         lines = [f"{key}={value}" for key, value in settings.items()]
         for node, port in zip(NODES, self._node_ports, strict=True):

@@ -16,7 +16,8 @@ KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 
 _SILENT = re.compile(
     r"unable to contact|connection refused|connect failure|timed out|zero bytes|communication"
-    r"|no answer|protocol authentication|could not establish a configuration|resource temporarily unavailable",
+    r"|no answer|unexpected message|protocol authentication|could not establish a configuration"
+    r"|resource temporarily unavailable",
     re.IGNORECASE,
 )
 

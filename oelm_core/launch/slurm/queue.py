@@ -20,6 +20,8 @@ from oelm_core.runs.store import Run
 BETWEEN_QUESTIONS = 3.0
 """Seconds between two questions to Slurm, however many readers ask."""
 AFTER_SILENCE = 15.0
+PATIENCE = 6.0
+"""Seconds a reader waits: with its controller down, squeue itself would take ten to say so."""
 SECONDS_TO_ADOPT = 30.0
 """A submission that Slurm still does not know by its name after so long was never made."""
 SECONDS_TO_WRITE = 10.0
@@ -47,8 +49,8 @@ class Desk:
         if not fresh and self._clock() < self._next:
             return self._heard
         try:
-            told = ask.about_jobs(jobs)
-            found = ask.about_names(names) if not told.silence else ask.Told({})
+            told = ask.about_jobs(jobs, PATIENCE)
+            found = ask.about_names(names, PATIENCE) if not told.silence else ask.Told({})
             silence = told.silence or found.silence
         except LabError as error:  # no squeue on this machine: another one has it
             told = found = ask.Told({})
@@ -165,11 +167,10 @@ def _unheard(folder: RunFolder, files: Truth, handed: Submission, was_asked: boo
 def _under_way(folder: RunFolder, files: Truth, word: Word) -> Truth:
     said = folder.read("state") or {}
     where = words.running(word)
-    if files.state in FINAL:
-        return files
-    if word.state in words.ENDING:
+    begun_again = files.state in FINAL and word.start is not None and word.start >= float(said.get("ended") or 0.0) - 1
+    if word.state in words.ENDING or (files.state in FINAL and not begun_again):
         return Truth("stopping", files.reason, f"Slurm job {word.job} is ending on {word.node}")
-    if files.state == "lost" or said.get("state") == "queued":
+    if begun_again or files.state == "lost" or said.get("state") == "queued":
         return Truth("queued", None, f"{where}; it is starting")
     if files.state == "unknown":
         return Truth(str(said.get("state") or "running"), None, f"{where}. {files.message or ''}".strip())

@@ -1,0 +1,118 @@
+"""One Slurm for the whole session, and a lab of its own for every test that uses it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oelm_core.launch import attempt, slurm
+from oelm_core.launch.slurm import queue, submission
+from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.state import ENDED, FINAL
+from oelm_core.runs.store import Run, read_run
+from tests.chaos.lab import STAND_IN, experiment
+from tests.integration.mini_slurm import MiniSlurm, missing
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[MiniSlurm]:
+    why_not = missing()
+    if why_not:
+        pytest.skip(f"no Slurm here: {why_not}")
+    cluster = MiniSlurm()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+class SlurmLab:
+    """Runs of one test, submitted to the test cluster with the stand-in worker."""
+
+    def __init__(self, home: Path, cluster: MiniSlurm) -> None:
+        self.home, self.cluster, self.root = home, cluster, home / "runs"
+
+    def start(self, steps: int = 10, *overrides: str, **options: Any) -> RunFolder:
+        arm = options.pop("arm", None) or experiment(steps=steps)
+        return slurm.start(arm, **{"seed": 1, "command": ["test"], "overrides": overrides, **options})
+
+    def look(self, run: RunFolder) -> Run:
+        """The run as `oelm runs` shows it, with Slurm asked just now."""
+        return slurm.overlay([read_run(run)], queue.Desk())[0]
+
+    def end(self, run: RunFolder, timeout: float = 60.0) -> tuple[str, str | None]:
+        """(state, reason) once it is over and Slurm has nothing more to do with it."""
+        ended = self.until(lambda: (seen := self.look(run)).state in ENDED and seen, run, timeout, "an end")
+        return ended.state, ended.reason
+
+    def reaches(self, run: RunFolder, step: int) -> None:
+        self.until(lambda: (run.read("progress") or {}).get("step", 0) >= step, run, what=f"step {step}")
+
+    def until(
+        self, true: Callable[[], Any], run: RunFolder | None = None, timeout: float = 60.0, what: str = "it"
+    ) -> Any:
+        deadline = time.monotonic() + timeout
+        while not (value := true()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no {what} in {timeout:g} s: {self.story(run)}")
+            time.sleep(0.1)
+        return value
+
+    def story(self, run: RunFolder | None) -> str:
+        if run is None:
+            return self.cluster.story()
+        log = submission.slurm_dir(run) / "job.log"
+        said = log.read_text() if log.exists() else "(no job.log)"
+        trained = run.log.read_text() if run.log.exists() else "(no training.log)"
+        return f"{self.look(run)}\n{said}\n{trained}\n{self.cluster.call('squeue', '-t', 'all')}"
+
+    def job(self, run: RunFolder) -> str:
+        handed = submission.last(run)
+        assert handed is not None
+        assert handed.job is not None
+        return handed.job
+
+    def attempts(self, run: RunFolder) -> list[dict[str, Any]]:
+        return [attempt.read(run, number) or {} for number in attempt.numbers(run)]
+
+    def value(self, run: RunFolder) -> int:
+        """What the stand-in computed: the same for a run that was never interrupted."""
+        result = run.read("result")
+        assert result is not None
+        return int(result["value"])
+
+    def close(self) -> None:
+        """Nothing of the test is left in the queue: cards are few."""
+        for folder in self.root.glob("[!.]*"):
+            handed = submission.last(RunFolder(folder))
+            if handed and handed.job and (RunFolder(folder).read("state") or {}).get("state") not in FINAL:
+                self.cluster.call("scancel", "--signal=KILL", "--full", handed.job)
+                self.cluster.call("scancel", handed.job)
+
+
+def open_lab(home: Path, cluster: MiniSlurm, monkeypatch: pytest.MonkeyPatch) -> SlurmLab:
+    home.mkdir(parents=True)
+    variables = {
+        "SLURM_CONF": cluster.environment["SLURM_CONF"],
+        "OELM_HOME": str(home),
+        "OELM_LEASES": str(home / "leases"),
+        "OELM_WORKER": str(STAND_IN),
+        "OELM_GRACE": "20",
+        "PATH": os.environ["PATH"],
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return SlurmLab(home, cluster)
+
+
+@pytest.fixture
+def lab(tmp_path: Path, cluster: MiniSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmLab]:
+    opened = open_lab(tmp_path / "home", cluster, monkeypatch)
+    yield opened
+    opened.close()
