@@ -30,13 +30,16 @@ def compare(
     folder: PresetsDir = None,
 ) -> None:
     """Compare arms with their baseline: table, significance, fairness."""
+    from oelm_core.compare import with_published
     from oelm_core.report.terminal import terminal_report
 
     found = catalogue(ctx, folder)
     if published and not names and not every:
         _print_published(found, as_json)
         return
-    comparison = choose(found, names or [], every, baseline, published)
+    comparison = choose(found, names or [], every, baseline)
+    if published:
+        comparison = with_published(comparison, found)
     if as_json:
         print_json(comparison.to_json())
     else:
@@ -64,9 +67,7 @@ def export(
         note(f"wrote {out}")
 
 
-def choose(
-    found: Catalogue, names: list[str], every: bool, baseline: str | None = None, published: bool = False
-) -> Comparison:
+def choose(found: Catalogue, names: list[str], every: bool, baseline: str | None = None) -> Comparison:
     """The comparison that the arguments mean: one study, some runs, or all."""
     from oelm_core.compare import compare_runs, compare_study
     from oelm_core.errors import BadInput, NotFound

@@ -8,16 +8,17 @@ from typing import Annotated
 import typer
 
 from oelm_tui.commands.options import catalogue, single
+from oelm_tui.console import note
 
 
 def import_folders(ctx: typer.Context, folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...")]) -> None:
     """Turn output folders of the author's scripts into read-only runs; importing twice changes nothing."""
-    from oelm_core.importing import import_folder
+    from oelm_core.importing import import_folders as read_folders
 
-    found = catalogue(ctx)
-    for folder in folders:
-        imported = import_folder(folder, found)
-        print(imported.id)
+    for imported in read_folders(folders, catalogue(ctx)):
+        print(imported.run.id)
+        for sentence in imported.notes:
+            note(f"{imported.run.id}: {sentence}")
 
 
 apps = {"import": single(import_folders)}
