@@ -90,11 +90,11 @@ def write_run(
         {"state": state, "reason": reason, "message": None, "host": "lab", "pid": 1, "step": done, "total": total}
         | {"started": created, "ended": created + 45, "heartbeat": created + 45, "devices": ["cpu"], "workers": []},
     )
-    machine = {"load": 0.1, "cores": 2, "other_processes": []}
+    machine = {"load": [0.1, 0.1, 0.1], "memory_available": 8 * 2**30, "temperature": None, "busy": []}
     _write(
         path / "attempts" / "1.json",
         {"host": "lab", "devices": ["cpu"], "threads": 1, "world_size": 1, "from_step": 0, "started": created}
-        | {"ended": created + 45, "exit_code": 0, "machine_before": machine, "machine_after": machine}
+        | {"ended": created + 45, "exit_code": 0, "machine": {"before": machine, "after": machine}}
         | dict(attempt or {}),
     )
     values = list(curve) if curve is not None else _approach(score, metric, done // exp.train.eval_every)

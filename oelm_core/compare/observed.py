@@ -13,7 +13,7 @@ from oelm_core.compare.words import listed, relative
 
 Side = tuple[str, Mapping[str, Any], Sequence[Evidence]]
 BUSY = 0.5
-"""Load per core, before a run starts, that counts as other work on the machine."""
+"""Cores in use by others, before a run starts, that count as other work on the machine."""
 
 # fact -> (what, grade, doubt)
 _FACTS: dict[str, tuple[str, Grade, str]] = {
@@ -140,17 +140,10 @@ def _load(baseline: Side, arm: Side) -> list[Finding]:
 
 
 def _was_busy(attempt: Mapping[str, Any]) -> bool:
-    before = (
-        attempt.get("machine_before") or (attempt.get("machine") or {}).get("before") or attempt.get("before") or {}
-    )
-    if not isinstance(before, Mapping):
-        return False
-    load, cores = before.get("load"), before.get("cores") or before.get("cpu_count")
-    if isinstance(load, (list, tuple)) and load:
-        load = load[0]
-    others = before.get("other_processes") or before.get("others")
-    heavy = isinstance(load, (int, float)) and isinstance(cores, (int, float)) and cores and load / cores > BUSY
-    return bool(others) or bool(heavy)
+    """Whether others used a good part of a core when the run began."""
+    before = (attempt.get("machine") or {}).get("before") or {}
+    others = [process for process in before.get("busy") or [] if isinstance(process, Mapping)]
+    return sum(float(process.get("cores") or 0.0) for process in others) >= BUSY
 
 
 def _order(baseline: Side, arm: Side) -> list[Finding]:

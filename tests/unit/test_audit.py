@@ -97,7 +97,7 @@ def test_machine_code_and_versions_are_notes(tmp_path):
     other = {
         "result": {"device": {"kind": "cuda", "name": "A5000"}, "versions": {"torch": "2.2.0"}},
         "run": {"git_commit": "fedc", "host": "gpu43"},
-        "attempt": {"machine_before": {"load": 3.5, "cores": 2}},
+        "attempt": {"machine": {"before": {"busy": [{"pid": 7, "uid": 0, "name": "rsync", "cores": 0.9}]}}},
     }
     audit = audit_of(tmp_path, arm_run=other)
     for what in ("hardware", "versions", "code commit", "host", "other load"):
