@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from oelm_core.validation import first_problem
+from oelm_core.config.validation import first_problem
 
 Positive = Annotated[int, Field(gt=0)]
 _TIME = re.compile(r"^(\d+|\d+:\d+(:\d+)?|\d+-\d+(:\d+(:\d+)?)?|UNLIMITED)$", re.IGNORECASE)

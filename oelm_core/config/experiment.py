@@ -1,0 +1,148 @@
+"""An experiment and a study as a whole, and the checks between their sections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from oelm_core.config.published import Claim, Published
+from oelm_core.config.sections import Data, Family, Method, Model, Section, Target, Train, layer_numbers
+from oelm_core.config.validation import first_problem
+from oelm_core.errors import BadInput
+from oelm_core.slurm_settings import check_settings
+
+SCHEMA_VERSION = 1
+
+
+class Experiment(Section):
+    """One arm: everything needed to run it, its baseline, and what was published about it."""
+
+    id: str
+    title: str
+    family: Family
+    baseline: str | None = None
+    """Id of the arm this one is compared with; None for a baseline."""
+    about: str = ""
+    """What the arm is for, in a sentence or two."""
+    model: Model
+    data: Data
+    method: Method
+    train: Train
+    seed: int = 42
+    target: Target | None = None
+    published: Published | None = None
+    slurm: dict[str, Any] | None = None
+    """Site settings of this preset under Slurm, over slurm.yaml: time, memory, constraint and the like."""
+
+    @field_validator("slurm")
+    @classmethod
+    def _slurm_settings_are_known(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None:
+            check_settings(value)
+        return value
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> Experiment:
+        _check_family(self)
+        _check_method(self)
+        _check_published(self)
+        return self
+
+    @property
+    def metric(self) -> str:
+        return self.data.metric or ("perplexity" if self.data.classes is None else "accuracy")
+
+    @property
+    def arch(self) -> str:
+        return self.model.arch or self.family
+
+    @property
+    def start(self) -> str:
+        return self.model.start or ("pretrained" if self.family == "bert" else "scratch")
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.baseline is None
+
+
+class Study(Section):
+    """Arms x seeds: what gets compared in one table."""
+
+    id: str
+    title: str
+    question: str
+    arms: Annotated[list[str], Field(min_length=1)]
+    seeds: Annotated[list[int], Field(min_length=1)] = [42]
+    pause: Annotated[float, Field(ge=0)] = 0
+    """Seconds between runs on one device, so that one does not warm the card for the next."""
+    table: Literal["matrix", "ablation", "cross-dataset", "timing", "curve"] = "matrix"
+    claims: list[Claim] = []
+    """Published figures about the study as a whole: gaps, averages, speed-ups."""
+
+
+def _check_family(exp: Experiment) -> None:
+    shape = exp.model.shape
+    if exp.family == "bert" and exp.data.classes is None:
+        raise ValueError("data.classes is missing; a bert experiment classifies, so say how many classes")
+    if shape and exp.data.max_length > shape.positions:
+        raise ValueError(
+            f"data.max_length {exp.data.max_length} is longer than the model's {shape.positions} positions"
+        )
+    if exp.start == "scratch" and exp.model.path is None and shape is None:
+        raise ValueError("model.shape is missing; a model from scratch needs its sizes")
+
+
+def _check_method(exp: Experiment) -> None:
+    method, shape, train = exp.method, exp.model.shape, exp.train
+    if method.init in ("head-qr", "polar", "global-qr") and method.source == "pretrained" and exp.start == "scratch":
+        raise ValueError("method.from is pretrained but the model starts from scratch; write from: gaussian")
+    if exp.is_baseline and method.freeze:
+        raise ValueError("method.freeze is set on a baseline; name the baseline it is compared with")
+    if exp.is_baseline and method.init != "none":
+        raise ValueError(f"method.init is {method.init} on a baseline; a baseline's Q/K stay untouched (init: none)")
+    if shape and method.peer is None:
+        layer_numbers(method.layers, shape.layers)
+    if method.unfreeze:
+        _check_unfreeze(method, train.max_steps, shape.layers if shape else None)
+
+
+def _check_unfreeze(method: Method, max_steps: int | None, layers: int | None) -> None:
+    """Refuses a layer that would be let go after the end; in fractions of training when the recipe gives epochs."""
+    unfreeze = method.unfreeze
+    if unfreeze is None or (max_steps is None and (unfreeze.at >= 1 or (unfreeze.every or 0) >= 1)):
+        return  # steps of a recipe in epochs are known once the data is
+    total = max_steps or 1.0
+    first = unfreeze.at * total if unfreeze.at < 1 else unfreeze.at
+    end = f"the end of training{f' at step {max_steps}' if max_steps else ''}"
+    if first >= total:
+        raise ValueError(f"method.unfreeze.at {unfreeze.at:g} is past {end}")
+    if unfreeze.order == "top-down" and unfreeze.every and layers:
+        gap = unfreeze.every * total if unfreeze.every < 1 else unfreeze.every
+        chosen = len(layer_numbers(method.layers, layers))
+        if first + (chosen - 1) * gap >= total:
+            raise ValueError(f"method.unfreeze.every {unfreeze.every:g} lets the last of {chosen} layers go past {end}")
+
+
+def _check_published(exp: Experiment) -> None:
+    if exp.published and exp.published.as_run:
+        allowed = {"method", "train", "data", "model", "clock"}
+        for key in exp.published.as_run:
+            if key not in allowed:
+                raise ValueError(f"published.as_run.{key} is none of: {', '.join(sorted(allowed))}")
+
+
+def build_experiment(raw: Mapping[str, Any], where: str) -> Experiment:
+    """A validated experiment, or a BadInput that names `where`, the key and what was expected."""
+    try:
+        return Experiment.model_validate(raw)
+    except ValidationError as error:
+        raise BadInput(f"{where}: {first_problem(error, Experiment)}") from None
+
+
+def build_study(raw: Mapping[str, Any], where: str) -> Study:
+    try:
+        return Study.model_validate(raw)
+    except ValidationError as error:
+        raise BadInput(f"{where}: {first_problem(error, Study)}") from None

@@ -1,0 +1,250 @@
+"""The sections of a preset: model, data, method, training recipe, target. One line on each key says what it means."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Family = Literal["bert", "gpt"]
+Positive = Annotated[int, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """A part of a preset. Unknown keys are errors: a misspelt key must never be silently ignored."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, protected_namespaces=())
+
+
+class Shape(Section):
+    """Sizes of a model. Used to build one from scratch and to count one without a download."""
+
+    layers: Positive
+    d_model: Positive
+    heads: Positive
+    d_ff: Positive
+    vocab: Positive
+    positions: Positive
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Shape:
+        if self.d_model % self.heads:
+            raise ValueError(f"d_model {self.d_model} cannot be split into {self.heads} equal heads")
+        return self
+
+
+class Model(Section):
+    """Which network, and where its weights come from."""
+
+    name: str
+    """Name of the network: a hub name for encoders, gpt-medium-512 and the like for ours."""
+    arch: Literal["bert", "roberta", "gpt"] | None = None
+    """Architecture; follows the family unless said."""
+    path: str | None = None
+    """Hub name or folder to load instead of `name`; a folder brings its own shape."""
+    start: Literal["pretrained", "scratch"] | None = None
+    """Where the weights come from: bert starts pretrained, gpt from scratch, unless said."""
+    shape: Shape | None = None
+    dropout: Fraction = 0.1
+
+
+class Data(Section):
+    """Which text, and how it becomes tokens."""
+
+    name: str
+    path: str | None = None
+    """File or folder to read instead of the named set; splits are found by file name."""
+    tokenizer: str | None = None
+    """Hub name or folder; the model's own unless said."""
+    text: list[str] | None = None
+    """Names of the text columns: one, or two for sentence pairs."""
+    label: str = "label"
+    labels: list[str] | None = None
+    """Class names in the order of their numbers."""
+    classes: Positive | None = None
+    """Number of classes; None for language modelling."""
+    metric: Literal["accuracy", "f1", "matthews", "perplexity"] | None = None
+    """The headline metric: accuracy, or perplexity for language models, unless said."""
+    max_length: Positive = 128
+    """Tokens per example at most (bert) or per sequence exactly (gpt)."""
+    validation: Literal["split", "random", "tail"] = "split"
+    """Held-out text: the set's own split, a random part or the last part of the training text."""
+    validation_fraction: Fraction = 0.01
+    validation_seed: int = 42
+    max_tokens: Positive | None = None
+    """Use only the first so many tokens of the training text (gpt)."""
+    limit: Positive | None = None
+    """Use only the first so many training examples (bert)."""
+    train_examples: Positive | None = None
+    """How many training examples the set is known to have; the audit of published figures counts with it."""
+    eval_examples: Positive | None = None
+    """How many evaluation examples the set is known to have: accuracies are multiples of one over this."""
+
+
+class Unfreeze(Section):
+    """When frozen Q/K weights begin to train."""
+
+    at: Annotated[float, Field(gt=0)]
+    """Step number, or below 1 the fraction of training."""
+    order: Literal["together", "top-down"] = "together"
+    """All layers at once, or one at a time from the top."""
+    every: Annotated[float, Field(gt=0)] | None = None
+    """With top-down: steps (or fraction) between one layer and the next."""
+    warmup: Annotated[int, Field(ge=0)] = 100
+    """Steps over which a newly trained weight's own rate grows to the full one."""
+
+
+class Extras(Section):
+    """A little freedom given back to frozen attention. All off by default; each has its cost in the census."""
+
+    position_bias: Annotated[int, Field(ge=0)] = 0
+    """Learned bias per head and relative distance, up to this distance; 0 is off."""
+    temperature: bool = False
+    """Learned logit scale per head."""
+    gain: bool = False
+    """Learned gain per query channel."""
+    qk_bias: bool = False
+    """Learned biases on Q and K although their weights stay frozen."""
+
+
+class Peer(Section):
+    """A parameter-efficient method of other people, to compare with."""
+
+    kind: Literal["lora", "bitfit", "adapter"]
+    rank: Positive = 8
+    """LoRA rank or adapter bottleneck width."""
+    alpha: Annotated[float, Field(gt=0)] = 16.0
+
+
+LayerChoice = str | list[int]
+_LAYERS = re.compile(r"^(all|none|(first|last):\d+|\d+(-\d+)?)$")
+
+
+class Method(Section):
+    """How Q and K start, and what is frozen."""
+
+    name: str
+    init: Literal["none", "head-qr", "polar", "global-qr", "gaussian"] = "none"
+    source: Literal["pretrained", "gaussian"] = Field("pretrained", alias="from")
+    """What the initialiser orthogonalises: the weight it finds, or a fresh Gaussian."""
+    scale: Literal["unit", "keep"] | Annotated[float, Field(gt=0)] = "unit"
+    """Unit rows; keep each head's Frobenius norm; or a number (a std for gaussian, else a factor)."""
+    freeze: list[Literal["query", "key", "ffn"]] = []
+    layers: LayerChoice = "all"
+    """Layers that init and freeze act on: all, first:N, last:N, A-B, or a list; counted from 0."""
+    unfreeze: Unfreeze | None = None
+    qk_lr: Annotated[float, Field(gt=0)] = 1.0
+    """Multiplies the learning rate of Q/K where they train."""
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Learning rate of each layer relative to the one above it."""
+    extras: Extras = Extras()
+    peer: Peer | None = None
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _one_layer_may_be_a_number(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @field_validator("layers")
+    @classmethod
+    def _layers_are_readable(cls, value: LayerChoice) -> LayerChoice:
+        if isinstance(value, str) and not _LAYERS.match(value):
+            raise ValueError(f"'{value}' is none of: all, none, first:N, last:N, A-B, a list of numbers")
+        return value
+
+    @model_validator(mode="after")
+    def _schedule_has_something_to_unfreeze(self) -> Method:
+        if self.unfreeze and not self.freeze:
+            raise ValueError("unfreeze is set but nothing is frozen; add freeze: [query, key]")
+        return self
+
+
+class Train(Section):
+    """The recipe. One optimiser step sees batch_size x accumulate examples."""
+
+    max_steps: Positive | None = None
+    epochs: Annotated[float, Field(gt=0)] | None = None
+    batch_size: Positive
+    """Examples in one forward pass."""
+    accumulate: Positive = 1
+    """Forward passes per optimiser step."""
+    lr: Annotated[float, Field(gt=0)]
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    warmup_steps: Annotated[int, Field(ge=0)] | None = None
+    warmup_ratio: Fraction | None = None
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    clip: Annotated[float, Field(gt=0)] | None = 1.0
+    precision: Literal["fp32", "bf16", "fp16", "amp"] = "fp32"
+    """amp picks what the device does fast and says which."""
+    batching: Literal["packed", "dynamic", "padded"] = "packed"
+    """bert: no padding at all, padding to the batch's longest, or padding to max_length."""
+    eval_every: Positive = 500
+    eval_batch_size: Positive | None = None
+    checkpoint_every: Positive | None = None
+    """Steps between checkpoints; eval_every unless said."""
+    keep_checkpoints: Positive = 2
+    log_every: Positive = 10
+    samples: Annotated[int, Field(ge=0)] = 2
+    """Texts generated at each evaluation (gpt)."""
+    attention_stats: bool = False
+    """Record entropy and distance of every head's attention at evaluations."""
+    compile: bool = False
+    threads: Positive | None = None
+    """CPU threads; recorded and restored on resume."""
+
+    @model_validator(mode="after")
+    def _duration_and_warmup_are_said_once(self) -> Train:
+        if (self.max_steps is None) == (self.epochs is None):
+            raise ValueError("give either max_steps or epochs")
+        if self.warmup_steps is not None and self.warmup_ratio is not None:
+            raise ValueError("give either warmup_steps or warmup_ratio")
+        return self
+
+    @property
+    def effective_batch(self) -> int:
+        return self.batch_size * self.accumulate
+
+
+class Target(Section):
+    """What counts as success."""
+
+    metric: Literal["accuracy", "f1", "matthews", "perplexity", "loss"]
+    above: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    of: Literal["baseline"] | None = None
+    """With `of: baseline` the bound is a multiple of the baseline's value."""
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Target:
+        if sum(bound is not None for bound in (self.above, self.at_least, self.at_most)) != 1:
+            raise ValueError("give exactly one of above, at_least, at_most")
+        return self
+
+
+def layer_numbers(choice: LayerChoice, layers: int) -> list[int]:
+    """The layers a choice means in a model of so many layers.
+
+    >>> layer_numbers("last:2", 6)
+    [4, 5]
+    """
+    if isinstance(choice, list):
+        numbers = choice
+    elif choice in ("all", "none"):
+        numbers = list(range(layers)) if choice == "all" else []
+    elif ":" in choice:
+        end, count = choice.split(":")
+        if int(count) > layers:
+            raise ValueError(f"method.layers {choice} asks for more than the model's {layers} layers")
+        numbers = list(range(layers))[: int(count)] if end == "first" else list(range(layers))[layers - int(count) :]
+    else:
+        low, _, high = choice.partition("-")
+        numbers = list(range(int(low), int(high or low) + 1))
+    outside = [n for n in numbers if not 0 <= n < layers]
+    if outside:
+        raise ValueError(f"method.layers names layer {outside[0]}, but the model's layers are 0 to {layers - 1}")
+    return sorted(set(numbers))
