@@ -9,9 +9,9 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from oelm_core.config.published import Claim, Published
 from oelm_core.config.sections import Data, Family, Method, Model, Section, Target, Train, layer_numbers
+from oelm_core.config.slurm import check_settings
 from oelm_core.config.validation import first_problem
 from oelm_core.errors import BadInput
-from oelm_core.slurm_settings import check_settings
 
 SCHEMA_VERSION = 1
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from oelm_core.config.slurm import Site
 from oelm_core.launch.slurm.discovery import discover
-from oelm_core.slurm_settings import Site
 
 _HINTS: tuple[tuple[str, str], ...] = (
     (r"invalid partition", "set partition in slurm.yaml or with --slurm partition=..."),

@@ -7,9 +7,9 @@ import shlex
 import sys
 from pathlib import Path
 
+from oelm_core.config.slurm import Site
 from oelm_core.launch.spawn import importable
 from oelm_core.runs.folder import RunFolder, home
-from oelm_core.slurm_settings import Site
 
 
 def render(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from oelm_core.config import Experiment, as_dict
+from oelm_core.config.slurm import Site
 from oelm_core.errors import BadInput, LabError, Refused
 from oelm_core.launch.local import describe, queued
 from oelm_core.launch.slurm import ask, lanes, queue, script, submission
@@ -22,7 +23,6 @@ from oelm_core.launch.slurm.submission import Submission
 from oelm_core.runs.folder import RunFolder, create, remove_tree, runs_dir
 from oelm_core.runs.state import ENDED, LIVE
 from oelm_core.runs.store import Run, find_run
-from oelm_core.slurm_settings import Site
 
 _NOT_SENT = re.compile(r"unable to contact|connect failure|connection refused|configuration source", re.IGNORECASE)
 """Silence before the request left; any other silence may have lost only the answer."""
