@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -42,11 +43,7 @@ def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
 
 
 def _python() -> Iterator[Finding]:
-    version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info >= (3, 10):
-        yield Finding("python", "good", f"{version} at {sys.executable}")
-    else:
-        yield Finding("python", "bad", version, "install Python 3.10 or newer, for example: uv python install 3.12")
+    yield Finding("python", "good", f"{platform.python_version()} at {sys.executable}")
 
 
 # In a process of its own: a torch that does not fit the driver may take the whole interpreter down.
