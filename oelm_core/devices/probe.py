@@ -12,8 +12,8 @@ def main() -> int:
 
     try:
         cards = read_cards()
-    except NoDriver:
-        print("[]")
+    except NoDriver as error:  # a broken driver stands in the list as a card that does not answer
+        print(json.dumps([{"index": 0, "uuid": None, "error": str(error).rstrip(".")}] if error.broken else []))
         return 0
     content = []
     for card in cards:

@@ -16,6 +16,8 @@ from oelm_core.runs.state import ENDED, true_state
 LOOK_AGAIN = 2.0
 """Seconds after which the first in line look at the devices again unasked; those behind wait longer."""
 LOOK_AGAIN_BEHIND = 10.0
+LOOK_AGAIN_AT_STRANGERS = 5.0
+"""Asking NVML costs a process each time."""
 
 
 class Taken(NamedTuple):
@@ -69,7 +71,7 @@ class Waiter:
             ticket = line.draw(self.run["id"], asked, per_run, cores, self._partner(), self._arrival())
         try:
             line.stand(ticket)
-            cards = [] if asked == "cpu" else self.cards()
+            cards = [] if asked == "cpu" else self._first_look()
             want = self._beside(wanting.resolve(asked, per_run, self.threads, cards))
             line.stand(ticket, needs=want.needs, allowed=want.allowed)
             devices = self._wait(ticket, want)
@@ -89,16 +91,15 @@ class Waiter:
             if not ticket.exists():  # tidied away by others, for instance while this runner was frozen
                 known = {"run": self.run["id"], "needs": want.needs, "allowed": want.allowed}
                 line.stand(ticket, asked=self.run.get("devices_asked"), **known)
-            taken, why, in_front = self._try(ticket, want)
+            taken, why, patience = self._try(ticket, want)
             if taken is not None:
                 return taken
             self.say(why)
-            patience = LOOK_AGAIN if in_front else LOOK_AGAIN_BEHIND
             while line.last_change() == mark and time.monotonic() - started < patience:
                 self.rest(0.5)
 
-    def _try(self, ticket: Path, want: wanting.Want) -> tuple[Taken | None, str, bool]:
-        """(devices or None, why not, whether we are near enough to look again soon)."""
+    def _try(self, ticket: Path, want: wanting.Want) -> tuple[Taken | None, str, float]:
+        """(devices or None, why not, seconds after which to look again unasked)."""
         tickets = [wanting.with_devices(one, self._cards_if_needed(one)) for one in line.ahead_of(ticket)]
         rivals = [one for one in tickets if set(one.allowed or ()) & set(want.allowed)]
         holders = {device: lease.holder(device) for device in want.allowed}
@@ -111,9 +112,12 @@ class Waiter:
         if granted is not None:
             leases = self._take_all(granted)
             if leases is not None:
-                return self._taken(want, leases), "", True
+                return self._taken(want, leases), "", 0.0
         behind = len(rivals) - 1
-        return None, self._why(want, holders, strangers, behind), behind < max(2, len(want.allowed))
+        patience = LOOK_AGAIN if behind < max(2, len(want.allowed)) else LOOK_AGAIN_BEHIND
+        if strangers:
+            patience = LOOK_AGAIN_AT_STRANGERS
+        return None, self._why(want, holders, strangers, behind), patience
 
     def _take_all(self, devices: list[str]) -> list[lease.Lease] | None:
         taken: list[lease.Lease] = []
@@ -143,6 +147,14 @@ class Waiter:
             self._cards = (self._cards or []) if found is None else found  # a driver that hangs once keeps its cards
             self._looked = time.monotonic()
         return self._cards
+
+    def _first_look(self) -> list[dict[str, Any]]:
+        """Never taken for a machine without cards only because its driver hangs."""
+        while (found := self._look()) is None:
+            self.say("the NVIDIA driver does not answer")
+            self.rest(LOOK_AGAIN_AT_STRANGERS)
+        self._cards, self._looked = found, time.monotonic()
+        return found
 
     def _cards_if_needed(self, ticket: line.Ticket) -> list[dict[str, Any]]:
         return [] if ticket.allowed is not None or ticket.asked == "cpu" else self.cards()

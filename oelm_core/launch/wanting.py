@@ -62,7 +62,8 @@ def resolve(asked: str, per_run: int, threads: int | None, cards: list[dict[str,
     if names is None:
         chosen = visible([card for card in cards if card.get("uuid") and not card.get("is_mig_parent")])
         if not chosen:
-            raise NotFound("no card answers here (see `oelm gpus`); use --device cpu.")
+            why = next((f": {card['error']}" for card in cards if card.get("error")), " that this process may see")
+            raise NotFound(f"no card answers here{why}; use --device cpu to train without one.")
     else:
         chosen = [find_card(name, cards) for name in names]
     if per_run > len(chosen):
@@ -140,7 +141,7 @@ def somebody_on(card: dict[str, Any]) -> str | None:
 
 
 def probe(patience: float = 20.0) -> list[dict[str, Any]] | None:
-    """The cards of this machine as NVML sees them, asked in another process; None when there was no answer.
+    """The cards of this machine as NVML sees them, asked in another process; None when the driver hangs.
 
     A driver that hangs then cannot hang the runner, and a hundred waiting runners do not each hold NVML in memory.
     """
@@ -150,6 +151,8 @@ def probe(patience: float = 20.0) -> list[dict[str, Any]] | None:
             command, env=importable(dict(os.environ)), capture_output=True, timeout=patience, check=False
         )
         cards = json.loads(answer.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired:
         return None
-    return cards if isinstance(cards, list) else None
+    except (OSError, ValueError):
+        return []
+    return cards if isinstance(cards, list) else []

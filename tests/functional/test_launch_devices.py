@@ -86,6 +86,13 @@ def test_a_card_that_is_not_there_is_refused_with_those_that_are(lab: Lab, machi
     assert not lab.root.exists()
 
 
+def test_a_broken_driver_fails_the_run_instead_of_training_on_the_processor(lab: Lab, machine: Machine) -> None:
+    machine.show(f"driver init={fake_nvml.MISMATCH}\n")
+    truth = lab.end(lab.start(steps=3, device="auto"))
+    assert truth[:2] == ("failed", "config")
+    assert "differ in version" in (truth.message or "")
+
+
 def test_a_run_wanting_both_cards_takes_both_or_none_and_is_not_starved(lab: Lab, machine: Machine) -> None:
     first = lab.start(steps=SLOW, device="auto")
     lab.worker(first)
