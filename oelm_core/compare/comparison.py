@@ -36,6 +36,11 @@ class Finding:
     source: str | None = None
     """For published figures: the document they come from."""
 
+    @property
+    def sentence(self) -> str:
+        """`why` as a sentence of its own; a preset's id keeps its case."""
+        return self.why if self.why.startswith(self.arms) else self.why[:1].upper() + self.why[1:]
+
 
 @dataclass(frozen=True)
 class Test:

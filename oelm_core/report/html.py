@@ -79,6 +79,6 @@ def _finding(finding: Finding, words: Words) -> str:
     if finding.source:
         more.append(f"{escape(words('Source'))}: {escape(finding.source)}")
     label = f"{GRADE_MARKS[finding.grade]} {words(finding.grade)}: {finding.what}"
-    why = escape(finding.why[:1].upper() + finding.why[1:])
+    why = escape(finding.sentence)
     small = f'<span class="settle">{" · ".join(more)}</span>' if more else ""
     return f'<li class="{finding.grade}"><span class="badge">{escape(label)}</span>{why}{small}</li>'

@@ -66,7 +66,7 @@ def _columns(
         for place, column in enumerate(columns)
         if place < keep or any(cell not in ("", DASH) for cell in column[2])
     ]
-    if not used or not used[0][2]:
+    if len(used) < 2 or not used[0][2]:
         return Table(title, (), "", ())
     rows = tuple(zip(*(cells for _, _, cells in used), strict=True))
     return Table(title, tuple(words(h) for h, _, _ in used), "".join(a for _, a, _ in used), rows, strong)
@@ -207,6 +207,8 @@ def timing_table(group: Group, words: Words) -> Table:
         found = arm.mean(name)
         return show(found) if found is not None else DASH
 
+    if not any("step_time" in arm.measures or "seconds" in arm.measures for arm in group.arms):
+        return Table(words("Timing"), (), "", ())
     deltas = [pair.step_time_delta if (pair := group.pair(arm.id)) else None for arm in group.arms]
     published = [(arm.published or {}).get("step_time") for arm in group.arms]
     return _columns(

@@ -59,7 +59,8 @@ def _group(group: Group, words: Words, references: References) -> list[object]:
     for title, table in (("Parameters", parameters_table(group, words)), ("Timing", timing_table(group, words))):
         if table.rows:
             parts += [Text(), FittingTable(table, words(title))]
-    parts += [Text(), Text(words("Fairness"), style="bold")]
+    if group.audit or group.pairs:
+        parts += [Text(), Text(words("Fairness"), style="bold")]
     if group.audit:
         parts.append(findings_table(group.audit))
     elif group.pairs:
@@ -114,7 +115,7 @@ def findings_table(findings: Sequence[Finding]) -> RichTable:
         style = _STYLES[finding.grade]
         settle = f" Settle it with: {finding.settle_with}." if finding.settle_with else ""
         source = f" [{finding.source}]" if finding.source else ""
-        why = Text(finding.why[:1].upper() + finding.why[1:] + settle + source)
+        why = Text(finding.sentence + settle + source)
         shown.add_row(Text(f"{GRADE_MARKS[finding.grade]} {finding.grade}", style=style), why)
     return shown
 
