@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +53,8 @@ class ClassificationData:
     train: Examples
     validation: Mapping[str, Examples]
     classes: int
-    truncated: int
+    at_max_length: int
+    """Examples that fill data.max_length: cut there, or just as long."""
     fingerprint: str
 
 
@@ -67,7 +71,7 @@ def load(
         raise BadInput(f"{experiment.id}: data.classes is missing; say how many classes {data.name} has.")
     sources = find_sources(data)
     loaded: dict[str, Examples] = {}
-    truncated = 0
+    full = 0
     fingerprint = hashlib.sha256()
     for split, source in sources.items():
         kept = _cache_file(cache, source, tokenizer, data, split)
@@ -76,7 +80,7 @@ def load(
             say(f"tokenising {data.name} {split} from {source.where}")
             examples = tokenise(source.rows(), data, classes, tokenizer, source, split)
             _write_cached(kept, examples)
-        truncated += int((examples.lengths >= data.max_length).sum())
+        full += int((examples.lengths >= data.max_length).sum())
         loaded[split] = examples
         for part in (examples.tokens, examples.segments, examples.starts, examples.labels):
             fingerprint.update(np.ascontiguousarray(part).tobytes())
@@ -86,7 +90,7 @@ def load(
         loaded = {"validation": held_out}
     if data.limit:
         train = select(train, np.arange(min(data.limit, len(train))))
-    return ClassificationData(data.name, train, loaded, classes, truncated, fingerprint.hexdigest()[:16])
+    return ClassificationData(data.name, train, loaded, classes, full, fingerprint.hexdigest()[:16])
 
 
 @dataclass(frozen=True)
@@ -155,12 +159,16 @@ def load_from_hub(name: str, place: sets.Split) -> Any:
     try:
         return datasets.load_dataset(place.repo, place.config, split=place.name)
     except Exception as error:  # the library raises a dozen kinds for "cannot reach it"
-        looked = [str(sets.kept_folder(name)), *map(str, sets.hub_cache_folders(place.repo))]
+        looked = [str(sets.kept_folder(name)), *map(str, sets.hub_cache_folders(place))]
         raise NotFound(
             f"dataset {name} ({place.repo}, {place.name}) is not here and cannot be fetched"
-            f" ({type(error).__name__}); looked in {', '.join(looked)} and the Hugging Face cache."
+            f" ({_why(error)}); looked in {', '.join(looked)} and the Hugging Face cache."
             f" To get it: {sets.how_to_get(name)}."
         ) from None
+
+
+def _why(error: Exception) -> str:
+    return "no network" if "onnect" in str(error) or "ffline" in str(error) else type(error).__name__
 
 
 def text_columns(data: Data, found: Iterable[str], where: str) -> tuple[str, ...]:
@@ -231,14 +239,16 @@ def _encode(texts: list[Any], labels: list[int], max_length: int, tokenizer: Pre
     inner = tokenizer.backend_tokenizer
     inner.no_padding()
     inner.enable_truncation(max_length)  # longest_first, as transformers does with truncation=True
+    nothing = next((t for t in (tokenizer.eos_token_id, tokenizer.pad_token_id) if t is not None), 0)
     tokens: list[np.ndarray] = []
     segments: list[np.ndarray] = []
     lengths = np.empty(len(texts), np.int64)
     for start in range(0, len(texts), 10_000):
         for offset, encoded in enumerate(inner.encode_batch(texts[start : start + 10_000])):
-            tokens.append(np.asarray(encoded.ids, np.int32))
-            segments.append(np.asarray(encoded.type_ids, np.uint8))
-            lengths[start + offset] = len(encoded.ids)
+            ids = encoded.ids or [nothing]  # an empty sentence without special tokens still needs a place
+            tokens.append(np.asarray(ids, np.int32))
+            segments.append(np.asarray(encoded.type_ids or [0], np.uint8))
+            lengths[start + offset] = len(ids)
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return Examples(np.concatenate(tokens), np.concatenate(segments), starts, np.asarray(labels, np.int64))
 
@@ -292,10 +302,6 @@ def _read_cached(file: Path | None) -> Examples | None:
 def _write_cached(file: Path | None, examples: Examples) -> None:
     if file is None:
         return
-    import contextlib
-    import os
-    import tempfile
-
     with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not the run
         file.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-", suffix=".npz")
@@ -307,4 +313,5 @@ def _write_cached(file: Path | None, examples: Examples) -> None:
                 starts=examples.starts,
                 labels=examples.labels,
             )
+        os.chmod(temporary, 0o644)
         os.replace(temporary, file)

@@ -75,8 +75,6 @@ def _prepare_small(data: Data, tokenizer: PreTrainedTokenizerFast, cache: Path, 
     if data.path:
         _refuse_large(Path(data.path).expanduser(), data)
     sources = prepare.text_sources(data.name, data.path, (data.text or ["text"])[0])
-    if "train" not in sources:
-        raise BadInput(f"data.path {data.path}: there is no training text (train.txt).")
     held_out = None
     if data.validation == "random":
         held_out = prepare.HeldOut(data.validation_fraction, data.validation_seed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oelm_core.data import files, sets
+from oelm_core.data import files, network, sets
 from oelm_core.data.tokenizers import load_named, load_tokenizer, tokenizer_hash
 from oelm_core.errors import BadInput, Refused
 from oelm_core.runs.folder import read_json, write_json
@@ -36,8 +36,10 @@ class TextSource:
 
     where: str
     identity: str
-    size: int | None
-    """Documents, or bytes of the files; None when unknown."""
+    count: int | None
+    """Documents, where that is known before reading."""
+    characters: int | None
+    """About how much text, where the number of documents is not known."""
     documents: Callable[[], Iterable[str]]
 
 
@@ -65,6 +67,7 @@ def prepare(
     """Fetches a named set, or an experiment's data, and keeps it where runs find it. Returns its folder."""
     from oelm_core.data import tables
 
+    network.stay_offline_if_unreachable()
     experiment = None if isinstance(what, str) else what
     name = what if isinstance(what, str) else what.data.name
     path = path or (experiment.data.path if experiment else None)
@@ -121,7 +124,7 @@ def _file_source(texts: list[Path], column: str) -> TextSource:
         for text in texts:
             yield from files.read_documents(text, column)
 
-    return TextSource(", ".join(map(str, texts)), identity, None, documents)
+    return TextSource(", ".join(map(str, texts)), identity, None, size, documents)
 
 
 def _hub_source(name: str, place: sets.Split) -> TextSource:
@@ -132,6 +135,7 @@ def _hub_source(name: str, place: sets.Split) -> TextSource:
         f"{place.repo} ({place.name})",
         str(table._fingerprint),
         len(table),
+        None,
         lambda: (row["text"] for row in table),
     )
 
@@ -145,6 +149,8 @@ def write_tokens(
     progress: Progress | None = None,
 ) -> Path:
     """Tokenises sources into `folder`: train.bin, validation.bin, manifest.json. Goes on where it was interrupted."""
+    if "train" not in sources:
+        raise BadInput(f"{name}: there is no training text (train.txt) beside {next(iter(sources.values())).where}.")
     plan = _plan(name, sources, tokenizer, held_out)
     done = read_json(folder / "manifest.json")
     if done is not None:
@@ -184,7 +190,9 @@ class _Writer:
         self.inner.no_truncation()
         self.inner.no_padding()
         self.dtype = np.dtype(journal["plan"]["dtype"])
+        self.nothing = np.empty(0, self.dtype)
         self.end = journal["plan"]["end_token"]
+        self.characters = 0
 
     def run(self, sources: dict[str, TextSource]) -> None:
         order = list(sources)
@@ -197,7 +205,10 @@ class _Writer:
         counts = self.journal["counts"]
         for split in ("train", "validation"):
             if split in counts and counts[split]["tokens"] == 0:
-                raise BadInput(f"{sources['train'].where}: no text for the {split} split.")
+                raise BadInput(
+                    f"{sources['train'].where}: no text for the {split} split; is the file empty,"
+                    " or data.validation_fraction too small for so few documents?"
+                )
 
     def _split(self, split: str, source: TextSource, skip: int) -> None:
         self.journal.update(split=split, documents=skip)
@@ -206,8 +217,9 @@ class _Writer:
             self.journal["counts"].setdefault(target, {"tokens": 0, "documents": 0})
             self._open_at_journal(target)
         shard: list[str] = []
-        number = 0
+        number = self.characters = 0
         for number, document in enumerate(source.documents(), 1):
+            self.characters += len(document)
             if number > skip:
                 shard.append(document)
                 if len(shard) == SHARD:
@@ -229,7 +241,7 @@ class _Writer:
             out = self.held_out is not None and split == "train" and self.held_out.chosen(first + offset)
             pieces.setdefault("validation" if out else split, []).append(encoded.ids)
         for target, rows in pieces.items():
-            flat = np.fromiter((t for ids in rows for t in (*ids, self.end)), self.dtype)
+            flat = np.concatenate([np.asarray([*ids, self.end], self.dtype) for ids in rows] or [self.nothing])
             with open(self.folder / f"{target}.bin.part", "ab") as part:
                 flat.tofile(part)
                 part.flush()
@@ -241,7 +253,8 @@ class _Writer:
         write_json(self.folder / "journal.json", self.journal)
         if self.progress:
             tokens = sum(count["tokens"] for count in self.journal["counts"].values())
-            self.progress(upto, tokens, upto / source.size if source.size else None)
+            done, whole = (upto, source.count) if source.count else (self.characters, source.characters)
+            self.progress(upto, tokens, min(1.0, done / whole) if whole else None)
 
 
 def _plan(

@@ -136,13 +136,17 @@ def kept_folder(name: str) -> Path:
     return data_dir() / (named.name if named else name.lower())
 
 
-def hub_cache_folders(repo: str) -> list[Path]:
-    """Folders where the `datasets` and `huggingface_hub` libraries would keep a repository. Existing ones only."""
+def hub_cache_folders(place: Split) -> list[Path]:
+    """Folders where the `datasets` and `huggingface_hub` libraries keep a split's configuration, if they do."""
     hf_home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface").expanduser()
     datasets_cache = Path(os.environ.get("HF_DATASETS_CACHE") or hf_home / "datasets").expanduser()
     hub_cache = Path(os.environ.get("HF_HUB_CACHE") or hf_home / "hub").expanduser()
-    places = [datasets_cache / repo.replace("/", "___"), hub_cache / f"datasets--{repo.replace('/', '--')}"]
-    return [place for place in places if place.is_dir()]
+    repo = place.repo.replace("/", "___")
+    names = {repo, repo.lower()}
+    built = [datasets_cache / name / (place.config or "default") for name in sorted(names)]
+    snapshots = hub_cache / f"datasets--{place.repo.replace('/', '--')}" / "snapshots"
+    fetched = [found for snapshot in snapshots.glob("*") for found in snapshot.glob(place.config or ".")]
+    return [folder for folder in (*built, *fetched) if folder.is_dir()]
 
 
 def available(name: str) -> tuple[bool, str]:
@@ -153,10 +157,9 @@ def available(name: str) -> tuple[bool, str]:
     kept = kept_folder(named.name)
     if (kept / "manifest.json").is_file():
         return True, str(kept)
-    repos = sorted({split.repo for split in named.splits.values()})
-    cached = [places[0] for repo in repos if (places := hub_cache_folders(repo))]
-    if len(cached) == len(repos):
-        return True, ", ".join(map(str, cached))
+    cached = [folders[0] for split in named.splits.values() if (folders := hub_cache_folders(split))]
+    if named.kind == "classification" and len(cached) == len(named.splits):  # text must be tokenised first
+        return True, ", ".join(sorted({str(folder) for folder in cached}))
     return False, how_to_get(named.name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,27 +25,32 @@ def load_tokenizer(experiment: Experiment) -> PreTrainedTokenizerFast:
         return demo_tokenizer()
     if name is None and experiment.family == "gpt":
         name = experiment.model.path or "gpt2"
-    return load_named(name or experiment.model.path or experiment.model.name)
+    if name is None:
+        return load_named(experiment.model.path or experiment.model.name, "model.path")
+    return load_named(name)
 
 
-def load_named(name: str) -> PreTrainedTokenizerFast:
-    """From a folder or the hub (its cache when offline). An empty vocabulary is refused: transformers can make one."""
+def load_named(name: str, key: str = "data.tokenizer") -> PreTrainedTokenizerFast:
+    """From a folder or the hub (its cache when offline). An empty vocabulary is refused: transformers can make one.
+
+    `key` is the setting that named it, for the error.
+    """
     from transformers import AutoTokenizer
 
     folder = Path(name).expanduser()
     if ("/" in name and name.startswith((".", "/", "~"))) and not folder.is_dir():
-        raise BadInput(f"data.tokenizer {name}: no such folder.")
+        raise BadInput(f"{key} {name}: no such folder.")
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else name)
     except (OSError, ValueError, KeyError) as error:
         raise NotFound(
-            f"no tokenizer '{name}' in the hub's cache or as a folder"
-            f" ({_first_sentence(error)}); give a folder with --set data.tokenizer=FOLDER."
+            f"no tokenizer '{name}' in the hub's cache or as a folder ({_first_sentence(error)}); give a folder with"
+            f" --set {key}=FOLDER, or set HF_HOME to a filled cache or HF_ENDPOINT to a mirror."
         ) from None
     if len(tokenizer) < 16:
-        raise BadInput(f"data.tokenizer {name}: it loads with only {len(tokenizer)} tokens; its files are incomplete.")
+        raise BadInput(f"{key} {name}: it loads with only {len(tokenizer)} tokens; its files are incomplete.")
     if not getattr(tokenizer, "is_fast", False):
-        raise BadInput(f"data.tokenizer {name}: only tokenizers with a tokenizer.json (fast ones) can be used.")
+        raise BadInput(f"{key} {name}: only tokenizers with a tokenizer.json (fast ones) can be used.")
     return tokenizer  # type: ignore[no-any-return]
 
 
@@ -100,5 +106,8 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerFast, model_vocabulary: int, 
 
 
 def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
-    """Names the tokenizer by what it does, not by where it lies."""
-    return hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest()[:16]
+    """Names the tokenizer by what it does, not by where it lies or how long it was last asked to make things."""
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    for passing in ("truncation", "padding"):
+        content.pop(passing, None)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -119,6 +119,6 @@ class ClassificationTask:
             "classes": self.data.classes,
             "tokens_mean": float(lengths.mean()),
             "tokens_max": int(lengths.max()),
-            "cut_at_max_length": self.data.truncated,
+            "at_max_length": self.data.at_max_length,
             "batching": self.batching,
         }

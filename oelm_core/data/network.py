@@ -1,0 +1,47 @@
+"""Whether the model hub can be reached. Without a network its libraries retry for half a minute per file."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+PATIENCE = 3.0  # seconds
+
+
+def hub_is_reachable() -> bool:
+    """Tries to open a connection to HF_ENDPOINT, or the hub. Behind a proxy this cannot be told, so it is assumed."""
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True
+    address = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    port = address.port or (80 if address.scheme == "http" else 443)
+    try:
+        with socket.create_connection((address.hostname or "", port), PATIENCE):
+            return True
+    except OSError:
+        return False
+
+
+def stay_offline_if_unreachable() -> None:
+    """Tells the hub's libraries to use their cache only. Must come before they are imported."""
+    if "HF_HUB_OFFLINE" not in os.environ and not hub_is_reachable():
+        os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def needs_hub(config: Mapping[str, Any]) -> bool:
+    """Whether a run's configuration names anything that may have to come from the hub."""
+    model, data = config.get("model", {}), config.get("data", {})
+    pretrained = (model.get("start") or ("pretrained" if config.get("family") == "bert" else "scratch")) == "pretrained"
+    names = [data.get("tokenizer"), model.get("path") or (model.get("name") if pretrained else None)]
+    if (
+        data.get("tokenizer") is None
+        and config.get("family") == "gpt"
+        and not str(model.get("name")).startswith("demo-")
+    ):
+        names.append("gpt2")
+    named = [str(name) for name in names if name and not str(name).startswith("demo-")]
+    on_disk = all(Path(name).expanduser().is_dir() for name in named)
+    return not on_disk or not (data.get("path") or str(data.get("name")).startswith("demo-"))
