@@ -12,20 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oelm_core.models.cpu_dropout import cheaper_here, kept
+
 BLOCK = 128
 """Queries per block: `[heads, 128, 512]` logits are 2 MB, about what a core's cache holds."""
 
 
 def usable(query: Tensor, mask: Tensor | None, dropout: float) -> bool:
     """Whether this is the faster way: on a CPU, in fp32, with dropout, plain causal (a per-head bias is fine)."""
-    return (
-        dropout > 0.0
-        and query.device.type == "cpu"
-        and query.dtype == torch.float32
-        and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()  # a compiler would unroll the loop over blocks
-        and (mask is None or (mask.dtype == torch.float32 and mask.shape[0] == 1 and mask.shape[1] == query.shape[1]))
-    )
+    per_head = mask is None or (mask.dtype == torch.float32 and tuple(mask.shape[:2]) == (1, query.shape[1]))
+    return 0.0 < dropout < 1.0 and per_head and cheaper_here(query)
 
 
 def dropout_attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
@@ -39,16 +35,6 @@ def dropout_attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | 
 
 def _blocks(length: int) -> list[tuple[int, int]]:
     return [(start, min(start + BLOCK, length)) for start in range(0, length, BLOCK)]
-
-
-def _kept(shape: tuple[int, ...], dropout: float) -> tuple[Tensor, float]:
-    """Which logits survive, from 16 random bits each (torch's own Bernoulli costs 10x), and their true share."""
-    count = 1
-    for size in shape:
-        count *= size
-    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
-    threshold = round(dropout * 65536)
-    return (bits >= threshold - 32768).view(shape), 1.0 - threshold / 65536
 
 
 def _probabilities(q: Tensor, k: Tensor, bias: Tensor | None, future: Tensor, start: int, end: int) -> Tensor:
@@ -68,7 +54,7 @@ class _DropoutAttention(torch.autograd.Function):
         out = torch.empty(batch, length, heads, width).transpose(1, 2)
         norms = torch.empty(batch, heads, length, 1)
         future = torch.ones(BLOCK, BLOCK, dtype=torch.bool).triu(1)
-        kept: list[Tensor] = []
+        survivors: list[Tensor] = []
         share = 1.0
         for b in range(batch):
             q, k, v = query[b] * width**-0.5, key[b].contiguous(), value[b].contiguous()
@@ -76,23 +62,23 @@ class _DropoutAttention(torch.autograd.Function):
                 logits = _probabilities(q, k, bias, future, start, end)
                 norm = torch.logsumexp(logits, dim=-1, keepdim=True)
                 norms[b, :, start:end] = norm
-                keep, share = _kept((heads, end - start, end), dropout)
-                kept.append(keep)
+                keep, share = kept((heads, end - start, end), dropout)
+                survivors.append(keep)
                 p = logits.sub_(norm).exp_().mul_(keep)
                 out[b, :, start:end] = torch.bmm(p, v[:, :end])
         out /= share
-        ctx.save_for_backward(query, key, value, bias, out, norms, *kept)
+        ctx.save_for_backward(query, key, value, bias, out, norms, *survivors)
         ctx.share = share
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, bias, out, norms, *kept = ctx.saved_tensors
+        query, key, value, bias, out, norms, *survivors = ctx.saved_tensors
         batch, heads, length, width = query.shape
         d_query, d_key, d_value = (torch.zeros(batch, length, heads, width).transpose(1, 2) for _ in range(3))
         d_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[3] else None
         future = torch.ones(BLOCK, BLOCK, dtype=torch.bool).triu(1)
-        masks = iter(kept)
+        masks = iter(survivors)
         for b in range(batch):
             q, k, v = query[b] * width**-0.5, key[b].contiguous(), value[b].contiguous()
             d_out = grads[0][b] / ctx.share

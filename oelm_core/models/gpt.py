@@ -15,6 +15,7 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutputWithPast,
 )
 
+from oelm_core.models.cpu_dropout import Dropout
 from oelm_core.models.extras import AttentionExtras
 from oelm_core.models.gpt_config import OelmGPTConfig
 from oelm_core.models.gpt_layers import Block
@@ -55,7 +56,7 @@ class OelmGPTModel(OelmGPTPreTrainedModel):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model)
         self.embed_positions = nn.Embedding(config.positions, config.d_model)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(Block(config, index) for index in range(config.layers))
         self.final_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
         self.post_init()

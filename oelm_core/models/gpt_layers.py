@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from oelm_core.config import Extras
 from oelm_core.models import dropout_attention
+from oelm_core.models.cpu_dropout import Dropout
 from oelm_core.models.extras import AttentionExtras, join_mask, wanted
 from oelm_core.models.gpt_config import OelmGPTConfig
 
@@ -36,24 +37,11 @@ class Attention(nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries `[B, H, T, c]`, keys and values `[B, key_heads, T, c]` of x `[B, T, d_model]`."""
-        q, k, v = self._linear(x)
+        # Three products rather than one of joined weights: measured as fast, and a frozen one costs no weight gradient.
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         if self.extras is not None:
             q = self.extras.scale_query(q)
         return _heads(q, self.heads), _heads(k, self.key_heads), _heads(v, self.key_heads)
-
-    def _linear(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Projections that train alike share one matrix product; frozen Q and K then cost no weight gradient."""
-        projections = (self.q_proj, self.k_proj, self.v_proj)
-        if any(type(p) is not nn.Linear or p._forward_hooks for p in projections):  # LoRA, or somebody looking on
-            return tuple(p(x) for p in projections)
-        trains = [p.weight.requires_grad for p in projections]
-        if trains[0] != trains[1]:
-            return tuple(p(x) for p in projections)
-        together = projections if trains[1] == trains[2] else projections[:2]
-        joined = F.linear(x, torch.cat([p.weight for p in together]))
-        parts = joined.split([p.out_features for p in together], dim=-1)
-        parts = tuple(_biased(part, p.bias) for part, p in zip(parts, together, strict=True))
-        return parts if len(parts) == 3 else (*parts, self.v_proj(x))
 
     def forward(self, x: Tensor, mask: Tensor | None, cache: Any | None) -> Tensor:
         q, k, v = self.project(x)
@@ -83,10 +71,6 @@ class Attention(nn.Module):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal)
 
 
-def _biased(x: Tensor, bias: Tensor | None) -> Tensor:
-    return x if bias is None else x + bias.to(x.dtype)
-
-
 def _heads(x: Tensor, heads: int) -> Tensor:
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
@@ -100,7 +84,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.up = nn.Linear(config.d_model, config.d_ff)
         self.down = nn.Linear(config.d_ff, config.d_model)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.dropout(self.down(self.dropout(F.gelu(self.up(x)))))
@@ -113,7 +97,7 @@ class Block(nn.Module):
         self.attention = Attention(config, index)
         self.ffn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
         self.ffn = FeedForward(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None, cache: Any | None) -> Tensor:
         x = x + self.dropout(self.attention(self.attention_norm(x), mask, cache))

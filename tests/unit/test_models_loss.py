@@ -1,4 +1,4 @@
-"""Losses and attention that hold less in memory: equal to the plain ones, forward and backward."""
+"""Losses, attention and dropout that hold less in memory: equal to the plain ones, forward and backward."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from oelm_core.models import dropout_attention
+from oelm_core.models import cpu_dropout, dropout_attention
 from oelm_core.models.loss import IGNORED, chunked_cross_entropy, linear_cross_entropy
 
 
@@ -105,7 +105,7 @@ def test_dropped_attention_has_the_right_gradient() -> None:
 
 def test_dropout_keeps_the_share_it_should_and_the_mean() -> None:
     torch.manual_seed(1)
-    kept, share = dropout_attention._kept((4, 250, 1000), 0.1)
+    kept, share = cpu_dropout.kept((4, 250, 1000), 0.1)
     assert share == pytest.approx(0.9, abs=1e-5)
     assert kept.float().mean().item() == pytest.approx(share, abs=1e-3)
     q, k, _ = heads(64)
@@ -130,3 +130,25 @@ def test_it_is_used_only_where_it_is_the_same_thing() -> None:
     assert not dropout_attention.usable(q, None, 0.0)
     assert not dropout_attention.usable(q.double(), None, 0.1)
     assert not dropout_attention.usable(q, torch.ones(2, 1, 8, 8, dtype=torch.bool), 0.1)
+    assert not dropout_attention.usable(q, None, 1.0)
+
+
+def test_cheap_dropout_drops_the_same_numbers_forward_and_backward() -> None:
+    dropout = cpu_dropout.Dropout(0.25)
+    x = torch.ones(300, 200, requires_grad=True)
+    out = dropout(x)
+    out.sum().backward()
+    assert torch.equal(x.grad, out.detach())  # both are 0 or 1 / share
+    assert sorted(set(out.detach().flatten().tolist())) == pytest.approx([0.0, 1 / 0.75])
+    assert out.mean().item() == pytest.approx(1.0, abs=0.01)
+    assert (out[:, 1:] == 0).float().mul(out[:, :-1] == 0).mean().item() == pytest.approx(
+        0.0625, abs=0.005
+    )  # independent
+
+
+def test_dropout_is_off_in_evaluation_and_at_zero_and_total_at_one() -> None:
+    x = torch.randn(4, 5)
+    assert cpu_dropout.Dropout(0.5).eval()(x) is x
+    assert cpu_dropout.Dropout(0.0)(x) is x
+    assert cpu_dropout.Dropout(1.0)(x).abs().max() == 0
+    assert cpu_dropout.Dropout(0.5)(x.double()).dtype == torch.float64
