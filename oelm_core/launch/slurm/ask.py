@@ -103,8 +103,16 @@ def parse_sacct(text: str) -> list[Word]:
         parts = line.strip().split("|", 4)
         if len(parts) == 5 and parts[1].split():
             job, state, code, node, name = parts  # the state may be "CANCELLED by 1000"
-            found.append(Word(job, state.split()[0].rstrip("+"), node=_known(node), name=name, code=code))
+            found.append(Word(job, _whole_state(state.split()[0]), node=_known(node), name=name, code=code))
     return found
+
+
+def _whole_state(text: str) -> str:
+    """sacct cuts long states short: OUT_OF_ME+ is OUT_OF_MEMORY."""
+    if not text.endswith("+"):
+        return text
+    long = ("OUT_OF_MEMORY", "CANCELLED", "COMPLETED", "COMPLETING", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
+    return next((state for state in long if state.startswith(text[:-1])), text[:-1])
 
 
 def _why_silent(answer: Answer) -> str:

@@ -1,0 +1,161 @@
+"""The site file, the script made from it, and what the doctor proposes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oelm_core.config import as_dict, build_experiment, config_hash
+from oelm_core.config.slurm import Site
+from oelm_core.errors import BadInput, Refused
+from oelm_core.launch import slurm
+from oelm_core.launch.slurm import rejection
+from oelm_core.launch.slurm.discovery import card_kind, parse_sinfo, propose
+from oelm_core.launch.slurm.script import render
+from oelm_core.launch.slurm.site import build_site, load_site, parse_overrides
+from oelm_core.plain_yaml import read_yaml
+from oelm_core.runs.folder import RunFolder
+from tests.chaos.lab import experiment
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_the_command_wins_over_the_preset_and_the_preset_over_the_file(home: Path) -> None:
+    (home / "slurm.yaml").write_text("partition: file\ntime: 04:00:00\ncpus: 2\nsetup: [module load cuda]\n")
+    site = load_site({"time": 90, "partition": "preset"}, ["partition=command", "memory=32gb"])
+    assert (site.partition, site.time, site.cpus, site.memory) == ("command", "90", 2, "32G")
+    assert site.setup == ["module load cuda"]
+
+
+def test_without_a_file_the_clusters_defaults_hold(home: Path) -> None:
+    assert load_site() == Site()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("partitoin: gpu", "Did you mean partition"),
+        ("gres: gpu:a100:2", "the count as --per-run"),
+        ("time: tomorrow", "no time limit"),
+        ("memory: lots", "no amount of memory"),
+        ("extra: [exclude=node3]", "no option of sbatch"),
+        ("max_jobs: 0", "max_jobs"),
+        ("- gpu", "expected keys"),
+        ("partition: [", "not valid YAML"),
+        ('partition: "a\\n#SBATCH --qos=all"', "line break"),
+    ],
+)
+def test_a_broken_site_file_is_named_with_the_key(home: Path, text: str, words: str) -> None:
+    (home / "slurm.yaml").write_text(text)
+    with pytest.raises(BadInput, match=words) as refused:
+        load_site()
+    assert str(home / "slurm.yaml") in str(refused.value)
+
+
+def test_overrides_are_read_as_yaml_but_lines_stay_lines() -> None:
+    assert parse_overrides(["cpus=8", "extra=--exclude=a,b", "gres=none", "time=1-12"]) == {
+        "cpus": 8,
+        "extra": ["--exclude=a,b"],
+        "gres": "none",
+        "time": "1-12",
+    }
+    with pytest.raises(BadInput, match="key=value"):
+        parse_overrides(["partition"])
+
+
+def test_a_preset_may_say_what_it_needs_and_its_hash_stays(home: Path) -> None:
+    plain = as_dict(experiment())
+    chosen = build_experiment({**plain, "slurm": {"memory": "64G", "time": "2-0"}}, "here")
+    assert chosen.slurm == {"memory": "64G", "time": "2-0"}
+    assert config_hash(as_dict(chosen)) == config_hash(plain)
+    with pytest.raises(BadInput, match=r"slurm.*unknown key 'memroy'.*memory"):
+        build_experiment({**plain, "slurm": {"memroy": "64G"}}, "here")
+
+
+def test_the_script_says_everything_sbatch_and_the_node_need(home: Path) -> None:
+    site = build_site(
+        {
+            "partition": "gpu",
+            "gres": "gpu:a100",
+            "cpus": 6,
+            "memory": "48G",
+            "time": "1-00:00:00",
+            "setup": ["module load cuda/12", "source env/bin/activate"],
+            "extra": ["#SBATCH --exclude=node3"],
+            "max_requeues": 7,
+        },
+        "test",
+    )
+    folder = RunFolder(home / "a folder" / "run-1")
+    text = render(
+        site, folder, device="auto", per_run=2, cwd=Path("/data/my lab"), python="/opt/python", environment={}
+    )
+    lines = text.splitlines()
+    assert lines[0] == "#!/bin/bash"
+    for line in (
+        "#SBATCH --job-name=run-1",
+        '#SBATCH --chdir="/data/my lab"',
+        f'#SBATCH --output="{folder.path}/slurm/job.log"',
+        "#SBATCH --open-mode=append",
+        "#SBATCH --requeue",
+        "#SBATCH --signal=B:USR2@120",
+        "#SBATCH --kill-on-invalid-dep=yes",
+        "#SBATCH --gres=gpu:a100:2",
+        "#SBATCH --cpus-per-task=12",
+        "#SBATCH --mem=48G",
+        "#SBATCH --time=1-00:00:00",
+        "#SBATCH --exclude=node3",
+        "export OELM_MAX_REQUEUES=7",
+    ):
+        assert line in lines
+    assert max(i for i, line in enumerate(lines) if line.startswith("#SBATCH")) < lines.index("module load cuda/12")
+    assert lines[-1] == f"exec /opt/python -m oelm_core.launch.runner '--run-folder={folder.path}'"
+
+
+def test_a_percent_sign_in_a_path_is_no_pattern_and_a_cpu_run_asks_for_no_card(home: Path) -> None:
+    text = render(Site(), RunFolder(home / "50%j" / "run"), device="cpu", per_run=1, cwd=home, environment={})
+    assert "50%%j/run/slurm/job.log" in text
+    assert "--gres" not in text
+
+
+def test_the_proposed_file_is_valid_and_names_the_partition_with_cards() -> None:
+    found = parse_sinfo(
+        "cpu*|up|infinite|10|(null)|64|256000\n"
+        "gpu|up|2-00:00:00|4|gpu:a100:4(S:0-1)|64|512000+\n"
+        "old|down|infinite|9|gpu:v100:8|40|128000\n"
+    )
+    site = build_site(read_yaml(propose(found)), "proposal")
+    assert (site.partition, site.gres, site.cpus, site.time) == ("gpu", "gpu:a100", 16, "2-00:00:00")
+    assert card_kind("gpu:2") == ("gpu", 2)
+    assert card_kind("craynetwork:1") == (None, 0)
+    assert propose([]) == ""
+
+
+def test_without_sbatch_the_sentence_says_so_and_no_folder_appears(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(home))
+    with pytest.raises(Refused, match="no sbatch on PATH"):
+        slurm.start(experiment())
+    assert not (home / "runs").exists()
+    assert slurm.discover().proposal == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit)", "quota"),
+        ("QOSMaxSubmitJobPerUserLimit", "quota"),
+        ("Invalid account or account/partition combination specified", "set account"),
+        ("Invalid qos specification", "set qos"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "set time"),
+        ("something nobody has heard of", "change what it complains about"),
+    ],
+)
+def test_a_refusal_keeps_slurms_words_and_adds_what_to_change(words: str, hint: str) -> None:
+    sentence = rejection.explain(words, Site())
+    assert words in sentence
+    assert hint in sentence

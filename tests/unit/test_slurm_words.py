@@ -1,0 +1,244 @@
+"""What Slurm says, understood without a Slurm: parsed answers, verdicts, and readers that ask rarely."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oelm_core.launch.slurm import ask, elsewhere, queue, submission, words
+from oelm_core.launch.slurm.command import is_silence, plain_words
+from oelm_core.launch.slurm.inside import Job, current_job
+from oelm_core.launch.slurm.words import Word
+from oelm_core.runs.folder import RunFolder, create, write_json
+from oelm_core.runs.store import Run, read_run
+from tests.chaos.lab import experiment
+from tests.run_factory import as_dict
+
+JOB = Job("7", 0, 1, "node1", ("0", "1"), 8, 2)
+
+
+def test_answers_of_squeue_scontrol_and_sacct_mean_the_same() -> None:
+    pending, running = ask.parse_squeue(
+        "7|PENDING|Dependency|1790000000|1:00:00||afterok:5(unfulfilled),afterany:6|a|b\n"
+        "8|RUNNING|None|1790000000|9:59|n[1-2]|(null)|run.1\n"
+        "half a line\n"
+    )
+    assert (pending.job, pending.reason, pending.waits_for, pending.name) == (
+        "7",
+        "Dependency",
+        "afterok:5,afterany:6",
+        "a|b",
+    )
+    assert (running.node, running.left, running.start, running.waits_for) == ("n[1-2]", "9:59", 1790000000.0, "")
+    [detailed] = ask.parse_scontrol(
+        "scontrol: show job 9\nJobId=9 JobName=run.1 JobState=FAILED Reason=NonZeroExitCode ExitCode=0:9 NodeList=n3 "
+        "StartTime=1790000000 Command=/x JobState.sh\n"
+    )
+    assert (detailed.job, detailed.state, detailed.code, detailed.node) == ("9", "FAILED", "0:9", "n3")
+    cancelled, memory = ask.parse_sacct("7|CANCELLED by 1000|0:15|n1|run.1\n8|OUT_OF_ME+|0:125|n2|run.2\n")
+    assert (cancelled.state, memory.state) == ("CANCELLED", "OUT_OF_MEMORY")
+
+
+@pytest.mark.parametrize(
+    ("word", "state", "reason"),
+    [
+        (Word("7", "OUT_OF_MEMORY"), "failed", "oom"),
+        (Word("7", "TIMEOUT", "TimeLimit"), "stopped", "timeout"),
+        (Word("7", "DEADLINE"), "stopped", "timeout"),
+        (Word("7", "PREEMPTED"), "stopped", "preempted"),
+        (Word("7", "NODE_FAIL"), "stopped", "node_fail"),
+        (Word("7", "BOOT_FAIL"), "stopped", "node_fail"),
+        (Word("7", "CANCELLED"), "stopped", "signal"),
+        (Word("7", "CANCELLED", "DependencyNeverSatisfied"), "stopped", "dependency"),
+        (Word("7", "FAILED", code="0:9"), "failed", "signal"),
+        (Word("7", "FAILED", code="2:0"), "failed", "error"),
+        (Word("7", "COMPLETED"), "lost", None),
+        (Word("7", "SOMETHING_NEW"), "failed", "error"),
+    ],
+)
+def test_every_way_to_end_is_told_apart(word: Word, state: str, reason: str | None) -> None:
+    told = words.ended(word, stop_asked=False)
+    assert (told.state, told.reason) == (state, reason)
+    assert "7" in (told.message or "")
+    if state == "stopped" and word.state != "CANCELLED":
+        assert words.ended(word, stop_asked=True).reason == "user"
+
+
+def test_a_shortened_out_of_memory_is_still_out_of_memory() -> None:
+    [word] = ask.parse_sacct("8|OUT_OF_ME+|0:125|n2|run.2\n")
+    assert words.ended(word, stop_asked=False).reason == "oom"
+
+
+def test_why_a_job_waits_is_said_with_slurms_own_word_and_the_expected_start() -> None:
+    now = time.mktime((2026, 5, 4, 10, 0, 0, 0, 0, -1))
+    assert words.pending(Word("7", "PENDING", "Priority", now + 5400), now).endswith("(Priority), start expected 11:30")
+    assert "2026-05-05 10:00" in words.pending(Word("7", "PENDING", "Resources", now + 86400), now)
+    assert "limit of its owner (QOSMaxJobsPerUserLimit)" in words.pending(
+        Word("7", "PENDING", "QOSMaxJobsPerUserLimit"), now
+    )
+    assert "lower time" in words.pending(Word("7", "PENDING", "PartitionTimeLimit"), now)
+    assert words.running(Word("7", "RUNNING", left="3:20:00", node="n4")) == "Slurm job 7 runs on n4, 3:20:00 left"
+
+
+def test_silence_is_no_refusal() -> None:
+    assert is_silence("Unable to contact slurm controller (connect failure)")
+    assert is_silence("Socket timed out on send/recv operation")
+    assert not is_silence("Invalid partition name specified")
+    assert plain_words("sbatch: unrecognized option '--x'\nTry \"sbatch --help\" for more information\n") == (
+        "unrecognized option '--x'"
+    )
+
+
+def test_a_run_is_queued_again_only_while_allowed_and_getting_on() -> None:
+    assert JOB.why_not_again(progressed=True) is None
+    assert "without a single new step" in (JOB.why_not_again(progressed=False) or "")
+    assert "2 times" in (JOB._replace(restart=2).why_not_again(progressed=True) or "")
+
+
+def test_only_the_jobs_own_runner_believes_it_is_in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert current_job("run-1") is None
+    monkeypatch.setenv("OELM_JOB_OF", "run-1")
+    assert current_job("run-2") is None
+    job = current_job("run-1")
+    assert job is not None
+    assert (job.id, job.restart, job.nodes, job.cards) == ("7", 0, 1, ())
+
+
+def test_only_a_later_life_of_the_same_job_takes_its_run_over_unasked() -> None:
+    again = JOB._replace(restart=1)
+    assert again.takes_over({"slurm": {"job": "7", "restart": 0}})
+    assert not JOB.takes_over({"slurm": {"job": "7", "restart": 0}})
+    assert not again.takes_over({"slurm": None})
+
+
+def test_torchrun_goes_to_every_node_under_one_srun() -> None:
+    command = ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "-m", "worker"]
+    assert JOB.worker_command(command, 4) == command
+    spread = JOB._replace(nodes=2).worker_command(command, 4)
+    assert Path(spread[0]).name == "srun"
+    assert "--standalone" not in spread
+    assert {"--nnodes=2", "--nproc-per-node=2", "--rdzv-id=7-0", "--ntasks-per-node=1"} <= set(spread)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    config = as_dict(experiment())
+    content = {"preset": "stand-in", "config": config, "seed": 1, "created": time.time(), "launcher": "slurm"}
+    state = {"state": "queued", "launcher": "slurm", "pid": None, "heartbeat": time.time() - 500}
+    folder = create(tmp_path / "runs", "stand-in", 1, {"run": content, "state": state})
+    submission.record(folder, replace(submission.intend(folder, None), job="7", asked=time.time() - 500))
+    return read_run(folder)
+
+
+class Pretend(queue.Desk):
+    """A desk that hears what the test says."""
+
+    def __init__(self, *heard: Word, silence: str | None = None) -> None:
+        super().__init__()
+        self.heard, self.silence, self.asked = heard, silence, 0
+
+    def about(self, jobs: list[str], names: list[str], *, fresh: bool = False) -> queue.Heard:
+        self.asked += 1
+        return queue.Heard({word.job: word for word in self.heard}, frozenset([*jobs, *names]), self.silence)
+
+
+def seen(run: Run, *heard: Word, silence: str | None = None) -> tuple[str, str | None]:
+    [after] = queue.overlay([run], Pretend(*heard, silence=silence))
+    return after.state, after.reason
+
+
+def test_a_queued_run_stays_queued_without_a_runner_until_slurm_says_otherwise(run: Run) -> None:
+    assert run.state == "queued"
+    assert seen(run, silence="no answer") == ("queued", None)
+    assert seen(run, Word("7", "PENDING", "Resources")) == ("queued", None)
+    assert seen(run, Word("7", "RUNNING", node="n1")) == ("queued", None)
+    assert seen(run) == ("lost", None)
+
+
+def test_slurms_last_word_is_kept_and_not_asked_for_again(run: Run) -> None:
+    assert seen(run, Word("7", "OUT_OF_MEMORY")) == ("failed", "oom")
+    desk = Pretend()
+    [after] = queue.overlay([run], desk)
+    assert (after.state, after.reason, desk.asked) == ("failed", "oom", 0)
+    write_json(run.folder.path / "state.json", {"state": "running", "heartbeat": time.time() + 1, "host": "elsewhere"})
+    assert seen(read_run(run.folder), Word("7", "RUNNING", node="n1")) == ("running", None)
+
+
+def test_the_workers_own_word_counts_more_than_slurms(run: Run) -> None:
+    write_json(run.folder.path / "outcome.json", {"state": "failed", "reason": "nonfinite", "message": "loss is NaN"})
+    assert seen(run, Word("7", "FAILED", code="1:0")) == ("failed", "nonfinite")
+
+
+def test_a_run_on_a_silent_node_is_running_when_slurm_says_so(run: Run) -> None:
+    state = {"state": "running", "host": "n9", "boot_id": "x", "pid": 5, "heartbeat": time.time() - 300}
+    write_json(run.folder.path / "state.json", state)
+    stale = read_run(run.folder)
+    assert stale.state == "unknown"
+    assert seen(stale, Word("7", "RUNNING", node="n9")) == ("running", None)
+    assert seen(stale, Word("7", "NODE_FAIL", node="n9")) == ("stopped", "node_fail")
+
+
+def test_a_stop_by_signal_may_be_a_preemption_that_starts_again(run: Run) -> None:
+    ended = {"state": "stopped", "reason": "signal", "heartbeat": time.time(), "ended": time.time() - 5, "attempt": 1}
+    write_json(run.folder.path / "state.json", ended)
+    stopped = read_run(run.folder)
+    assert seen(stopped, Word("7", "PENDING", "BeginTime")) == ("queued", None)
+    assert seen(stopped, Word("7", "COMPLETING")) == ("stopping", "signal")
+    assert seen(stopped, Word("7", "RUNNING", start=time.time(), node="n1")) == ("queued", None)
+    assert seen(stopped, Word("7", "PREEMPTED")) == ("stopped", "preempted")
+
+
+def test_many_readers_ask_one_question_every_few_seconds_and_rarely_while_slurm_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, calls = [0.0], []
+
+    def about(jobs: list[str], patience: float) -> ask.Told:
+        calls.append(jobs)
+        return ask.Told({}, "no answer" if len(calls) > 1 else None)
+
+    monkeypatch.setattr(ask, "about_jobs", about)
+    desk = queue.Desk(lambda: clock[0])
+    for now, expected in ((0.0, 1), (1.0, 1), (2.9, 1), (3.1, 2), (10.0, 2), (18.2, 3)):
+        clock[0] = now
+        desk.about(["7"], [])
+        assert len(calls) == expected
+
+
+def test_of_two_submissions_at_once_only_one_is_made(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "numbers", lambda folder: [])  # both looked before either wrote
+    with pytest.raises(Exception, match="just submitted"):
+        submission.intend(run.folder, None)
+
+
+def test_devices_of_other_nodes_come_from_the_workers_own_samples(run: Run) -> None:
+    run.folder.metrics.write_text(
+        '{"t": 1.0, "step": 1, "kind": "system", "util": 10.0}\n'
+        '{"t": 2.0, "step": 2, "kind": "system", "util": 93.0, "memory": 5e9, "memory_reserved": 6e9}\n'
+        '{"t": 3.0, "step": 3, "kind": "train", "loss": 1.0}\n{"t": 4.0, "kind": "system", "ut'
+    )
+    there = replace(run, state="running", host="n4", devices=["gpu:2"])
+    [sample] = elsewhere.samples([there, replace(there, host="here"), replace(there, state="finished")], here="here")
+    assert (sample.node, sample.devices, sample.utilisation, sample.memory_used, sample.at) == (
+        "n4",
+        ("gpu:2",),
+        93.0,
+        6e9,
+        2.0,
+    )
+
+
+def test_the_runner_in_a_job_pays_for_no_pydantic() -> None:
+    code = "import sys, oelm_core.launch.runner, oelm_core.launch.slurm.inside; print('pydantic' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "False"
+
+
+def test_a_folder_without_slurm_is_read_from_its_files(tmp_path: Path) -> None:
+    assert queue.true_state(RunFolder(tmp_path)).state == "unknown"
