@@ -12,6 +12,14 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side; two torches with all cores each only fight
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_leases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Devices are leased in a folder of the tests' own: they never queue behind a real run of this machine."""
+    leases = tmp_path_factory.mktemp("leases")
+    os.environ["OELM_LEASES"] = str(leases)
+    return leases
+
+
 @pytest.fixture(scope="session")
 def demo_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An OELM_HOME in which the demo study was trained for real, for a few steps."""
