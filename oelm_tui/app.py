@@ -17,6 +17,7 @@ from oelm_core.runs.folder import home as lab_home
 from oelm_core.runs.store import Run, list_runs
 from oelm_tui.actions import bindings
 from oelm_tui.commands_provider import LabCommands
+from oelm_tui.lab.cards import Machine
 from oelm_tui.lab.desk import Desk
 from oelm_tui.lab.detail import Detail, DetailReader, DetailRequest
 from oelm_tui.lab.sampler import LabSampler, Sources, write_notes
@@ -40,7 +41,7 @@ class OelmApp(App[None]):
     BINDINGS = bindings("app")
     COMMANDS = {LabCommands}
     ENABLE_COMMAND_PALETTE = True
-    snapshot: reactive[Snapshot | None] = reactive(None)
+    snapshot: reactive[Snapshot | None] = reactive(None, always_update=True)
     detail: reactive[Detail | None] = reactive(None, always_update=True)
 
     def __init__(
@@ -72,7 +73,9 @@ class OelmApp(App[None]):
     # Threads
 
     def _own_sources(self) -> Sources:
-        def machine() -> Any:
+        def machine() -> Machine | None:
+            if self.snapshot is None:  # looking at devices costs imports: after the first paint
+                return None
             if self._devices is None:
                 from oelm_core.devices import Sampler
 

@@ -13,7 +13,7 @@ DARK = Theme(
     foreground="#c9d1d9",
     background="#11161d",
     surface="#161c24",
-    panel="#1d2530",
+    panel="#23282e",
     success="#7fbf8e",
     warning="#dcb45c",
     error="#e0706f",
@@ -54,7 +54,7 @@ _DARK_ROLES = {
     "arm3": "#7fbf8e",
     "head": "#8aa3b8",
     "chosen": "on #24405a",
-    "blurred": "on #1f2935",
+    "blurred": "on #272c33",
     "hit": "#11161d on #dcb45c",
     "title": "bold #6cb0d6",
 }

@@ -17,6 +17,7 @@ from oelm_core.runs.metrics import MetricsReader
 CHUNK = 512 * 1024
 SKIM_FROM = 8 * 1024 * 1024
 """Files larger than this are first skimmed: evenly spread pieces give the whole curve at once."""
+TAIL = 16 * 1024
 SKIM_PIECES, SKIM_PIECE = 160, 8 * 1024
 _NOT_NUMBERS = frozenset({"kind", "what", "message"})
 
@@ -65,6 +66,9 @@ class Columns:
             if kind in self.tables:
                 self.tables[kind].add(group)
 
+    def __bool__(self) -> bool:
+        return True
+
     def __getitem__(self, kind: str) -> Table:
         return self.tables[kind]
 
@@ -94,6 +98,10 @@ class ColumnsReader:
         self._reader = MetricsReader(path)
         self._read = 0
         self._skimmed = False
+        self._loading: Columns | None = None
+        """The exact columns, until they are whole and take the skimmed ones' place."""
+        self.behind = False
+        """More of the file was waiting when `advance` ran out of time."""
 
     def advance(self, seconds: float = 0.05) -> bool:
         """Reads for about so long; True when there is something new to draw. `columns.share` tells how far it is."""
@@ -102,9 +110,9 @@ class ColumnsReader:
             self._skimmed = True
             self.columns.add(_skim(self.path, size))
             self.columns.share = SKIM_PIECES * SKIM_PIECE / size
-            self._loading = Columns()
+            self._loading, self.behind = Columns(), True
             return self.columns.size > 0
-        target = self._loading if self._skimmed and self.columns.share < 1 else self.columns
+        target = self._loading or self.columns
         changed = False
         until = time.monotonic() + seconds
         while True:
@@ -112,24 +120,20 @@ class ColumnsReader:
             restarted, records = self._reader.read_new(CHUNK)
             if restarted:
                 target = self.columns = Columns()
-                self._skimmed, changed = False, True
+                self._loading, self._skimmed, changed = None, False, True
             target.add(records)
             changed = changed or bool(records)
             self._read = self._reader._offset
             if self._read == before or time.monotonic() > until:
+                self.behind = self._read != before
                 break
-        if target is not self.columns:
-            if self._read + CHUNK >= size:  # whole again: the exact columns replace the skimmed ones
-                self.columns, self.columns.share = target, 1.0
-                return True
-            self.columns.share = self._read / size
-            return False
-        return changed
-
-    @property
-    def behind(self) -> bool:
-        """More of the file is waiting to be read."""
-        return self.columns.share < 1 or _size(self.path) - self._read > CHUNK
+        if self._loading is None:
+            return changed
+        if self.behind:
+            self.columns.share = min(0.99, self._read / size)
+        else:
+            self.columns, self._loading = self._loading, None
+        return True
 
 
 def _skim(path: Path, size: int) -> list[dict[str, Any]]:
@@ -157,17 +161,31 @@ def _records(lines: Sequence[bytes]) -> list[dict[str, Any]]:
     return found
 
 
-def tail_records(path: Path, count_of_bytes: int = 16 * 1024) -> list[dict[str, Any]]:
-    """The newest records of a metrics file of any size."""
-    try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            start = max(0, size - count_of_bytes)
-            file.seek(start)
-            lines = file.read().split(b"\n")
-    except OSError:
-        return []
-    return _records(lines[(1 if start else 0) : -1])
+class Tail:
+    """The newest records of a metrics file of any size; what was read once is not read again."""
+
+    def __init__(self, kept: int = 64) -> None:
+        self.records: list[dict[str, Any]] = []
+        self._kept = kept
+        self._offset = 0
+        self._inode = 0
+
+    def read(self, path: Path) -> list[dict[str, Any]]:
+        try:
+            with open(path, "rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_ino != self._inode or status.st_size < self._offset:
+                    self.records, self._inode, self._offset = [], status.st_ino, max(0, status.st_size - TAIL)
+                start = max(self._offset, status.st_size - TAIL)
+                file.seek(start)
+                chunk = file.read()
+        except OSError:
+            return self.records
+        whole = chunk.rfind(b"\n") + 1
+        lines = chunk[:whole].split(b"\n")
+        self.records = (self.records + _records(lines))[-self._kept :]  # a torn first line is no JSON and drops out
+        self._offset = start + whole
+        return self.records
 
 
 def _size(path: Path) -> int:

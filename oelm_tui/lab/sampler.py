@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from oelm_core.errors import LabError
 from oelm_core.runs.store import Run, list_runs
 from oelm_tui.lab.cards import Machine
-from oelm_tui.lab.columns import tail_records
+from oelm_tui.lab.columns import Tail
 from oelm_tui.lab.snapshot import Snapshot
 from oelm_tui.lab.view import Notes, RunView, view_of
 
@@ -33,6 +33,7 @@ class _Known:
     """What was read of one run and need not be read again."""
 
     marks: tuple[Any, ...] = ()
+    tail: Tail = field(default_factory=Tail)
     records: list[dict[str, Any]] = field(default_factory=list)
     step: int = -1
     moved: float = 0.0
@@ -74,7 +75,7 @@ class LabSampler:
         if not known.marks or notes_mark != known.marks[1]:
             known.notes = read_notes(run)
         if metrics_mark is not None and (not known.marks or metrics_mark != known.marks[2]):
-            known.records = tail_records(run.folder.metrics)
+            known.records = known.tail.read(run.folder.metrics)
             newest = max((record.get("t", 0.0) for record in known.records), default=0.0)
             known.moved = max(known.moved, min(newest, now))
         elif not live:

@@ -48,7 +48,7 @@ def system_quantities(detail: Detail) -> list[Quantity]:
     table = detail.columns["system"]
     names = [name for name in table.columns if name not in ("step", "t")]
     order = {"util": "device use (%)", "memory": "device memory"}
-    names.sort(key=lambda name: (name not in order, name))
+    names.sort(key=lambda name: (list(order).index(name) if name in order else len(order), name))
     return [Quantity("system", name, order.get(name, name)) for name in names]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from oelm_tui.lab.detail import Detail
 from oelm_tui.logs.clean import pieces
 from oelm_tui.panels.run_rows import REASONS
-from oelm_tui.panels.text import heading, named, wrapped
+from oelm_tui.panels.text import folded, heading, named, wrapped
 from oelm_tui.widgets.lines import Line
 
 ADVICE = {
@@ -47,6 +47,6 @@ def reason_lines(detail: Detail, width: int, ascii_only: bool = False) -> list[L
         lines += [[], heading("The log before it ended")]
         for raw in detail.trouble:
             trouble = b"Error" in raw or b"Traceback" in raw
-            shown = pieces(raw, ascii_only)
-            lines.append([("  ", ""), *((text, style or ("bad" if trouble else "")) for text, style in shown)])
+            shown = [(text, style or ("bad" if trouble else "")) for text, style in pieces(raw, ascii_only)]
+            lines += [[("  ", ""), *part] for part in folded(shown, width - 2)]
     return lines

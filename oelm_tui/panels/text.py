@@ -42,3 +42,22 @@ def _fold_wide(text: str, width: int) -> list[str]:
         line += character
         used += size
     return [*parts, line]
+
+
+def folded(runs: list[Run], width: int) -> list[list[Run]]:
+    """A line over as many rows as it needs."""
+    rows: list[list[Run]] = [[]]
+    room = width - 1
+    for text, role in runs:
+        part = ""
+        for character in text:
+            size = cell_len(character)
+            if size > room:
+                rows[-1].append((part, role))
+                rows.append([])
+                part, room = "", width - 1
+            part += character
+            room -= size
+        if part:
+            rows[-1].append((part, role))
+    return rows

@@ -15,10 +15,32 @@ from oelm_tui.actions import ACTIONS, shown_key
 from oelm_tui.panels.text import heading
 from oelm_tui.widgets.lines import Line, ScrollLines
 
+DIALOG_CSS = """
+ModalScreen { align: center middle; background: $background 60%; }
+.dialog {
+    width: 76;
+    max-width: 96%;
+    height: auto;
+    max-height: 94%;
+    padding: 0 1;
+    background: $surface;
+    border: round $primary;
+    border-title-color: $primary;
+}
+.dialog Input { border: none; height: 1; padding: 0 1; background: $panel; margin-bottom: 1; }
+.dialog .buttons { height: 1; margin-top: 1; width: 1fr; align-horizontal: right; }
+.dialog Button { margin-left: 2; }
+.dialog Static { height: auto; }
+#help { width: 100; height: 94%; }
+#help ScrollLines { height: 1fr; background: $surface; }
+.-ascii .dialog { border: ascii $primary; }
+"""
+
 
 class Confirm(ModalScreen[bool]):
     """Says what will happen and asks. `y` or the button does it; anything else leaves things as they are."""
 
+    CSS = DIALOG_CSS
     BINDINGS = [
         Binding("escape,n", "answer(False)", show=False),
         Binding("y", "answer(True)", show=False),
@@ -51,6 +73,7 @@ class Confirm(ModalScreen[bool]):
 class Form(ModalScreen[dict[str, str] | None]):
     """Named fields with their present values; enter saves, escape leaves."""
 
+    CSS = DIALOG_CSS
     BINDINGS = [Binding("escape", "leave", show=False)]
 
     def __init__(self, title: str, fields: Sequence[tuple[str, str, str]], about: str = "") -> None:
@@ -65,7 +88,7 @@ class Form(ModalScreen[dict[str, str] | None]):
                 yield Static(self._about, markup=False)
             for name, label, value in self._fields:
                 yield Label(label, markup=False)
-                yield Input(value, id=name, compact=True)
+                yield Input(value, id=name, compact=True, select_on_focus=False)
             with Horizontal(classes="buttons"):
                 yield Button("Save", id="yes", variant="primary", compact=True)
                 yield Button("Leave (esc)", id="no", compact=True)
@@ -89,6 +112,7 @@ class Form(ModalScreen[dict[str, str] | None]):
 class Help(ModalScreen[None]):
     """All keys, made from the registry of actions."""
 
+    CSS = DIALOG_CSS
     BINDINGS = [Binding("escape,q,question_mark", "leave", show=False)]
 
     def compose(self) -> ComposeResult:

@@ -11,8 +11,8 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from oelm_core.runs.folder import home as lab_home
+from oelm_tui import glyphs
 from oelm_tui.actions import bindings, hints
-from oelm_tui.glyphs import signs
 from oelm_tui.lab.detail import Detail
 from oelm_tui.lab.snapshot import Snapshot
 from oelm_tui.lab.view import RunView
@@ -91,8 +91,6 @@ class Home(HomeActions, Screen[None]):
         self.query_one("#run").border_title = "Run"
         header = self.query_one(Header)
         header.readonly = self.app.readonly
-        self.set_class(signs.ascii_only, "-ascii")
-        self._lay_out()
         self.runs_table.focus()
         self.watch(self.app, "snapshot", self.take_snapshot)
         self.watch(self.app, "detail", self.take_detail)
@@ -140,7 +138,7 @@ class Home(HomeActions, Screen[None]):
         except ValueError:
             shown = str(home).replace(str(home.home()), "~", 1)
         host = snapshot.machine.host if snapshot.machine else ""
-        return f"{host} {signs.dot} {shown}" if host else shown
+        return f"{host} {glyphs.signs.dot} {shown}" if host else shown
 
     def _show_count(self, snapshot: Snapshot) -> None:
         table, box = self.runs_table, self.query_one("#runs-box")
@@ -216,10 +214,10 @@ class Home(HomeActions, Screen[None]):
 
     def _lay_out(self) -> None:
         one = self.one_pane
-        self.set_class(one, "-one")
-        self.set_class(not one, "-wide")
-        for name, _ in PANES:
-            self.set_class(name == self.pane, f"-pane-{name}")
+        ours = {"-one" if one else "-wide", f"-pane-{self.pane}"} | ({"-ascii"} if glyphs.signs.ascii_only else set())
+        others = {name for name in self.classes if not name.startswith(("-one", "-wide", "-pane-", "-ascii"))}
+        if self.classes != ours | others:
+            self.set_classes(ours | others)  # all at once: each change of classes restyles the whole screen
         self.query_one("#pane-tabs", TabBar).current = self.pane
         self.panel.set_live(self.pane == "run" if one else self.pane != "devices")
 

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 class SideBySide(Screen[None]):
     BINDINGS = [Binding("escape,q,t", "leave", show=False)]
+    CSS = """
+    .side { width: 1fr; border: round $border-blurred; border-title-color: $secondary; padding: 0 1; }
+    .side:focus { border: round $primary; border-title-color: $primary; }
+    .-ascii .side { border: ascii $border-blurred; }
+    """
     app: OelmApp
 
     def __init__(self, folders: Sequence[tuple[str, Path]]) -> None:

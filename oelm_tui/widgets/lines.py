@@ -44,17 +44,23 @@ class ScrollLines(ScrollView, can_focus=True):
     """Text that scrolls; set with `show`. Lines wider than the panel are cut."""
 
     BINDINGS = [
-        Binding("up,k", "scroll_up", show=False),
-        Binding("down,j", "scroll_down", show=False),
-        Binding("pageup", "page_up", show=False),
-        Binding("pagedown", "page_down", show=False),
-        Binding("home", "scroll_home", show=False),
-        Binding("end,G", "scroll_end", show=False),
+        Binding("up,k", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+        Binding("home", "move(-1000000)", show=False),
+        Binding("end,G", "move(1000000)", show=False),
     ]
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, classes=classes)
         self._shown: list[Line] = []
+
+    def action_move(self, lines: int) -> None:
+        self.scroll_to(y=self.scroll_y + lines, animate=False)
+
+    def action_page(self, pages: int) -> None:
+        self.action_move(pages * max(1, self.size.height - 1))
 
     def show(self, lines: Sequence[Line]) -> None:
         """Replaces the text; repaints only when it changed."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -22,6 +21,7 @@ from oelm_tui.lab import numbers
 from oelm_tui.lab.desk import Desk
 from oelm_tui.logs.clean import pieces
 from oelm_tui.logs.pager import LogAnswer, LogRequest, Pager
+from oelm_tui.panels.text import folded
 from oelm_tui.widgets.cells import Run, strip_of
 from oelm_tui.widgets.lines import Line, Lines
 
@@ -198,7 +198,8 @@ class LogPage(Widget, can_focus=True):
         for line in self._answer.page.lines:
             runs: list[Run] = list(pieces(line.shown, glyphs.signs.ascii_only))
             if line.left_out:
-                runs.append((f" {glyphs.signs.ellipsis} {numbers.size(line.left_out)} more in this line", "faint"))
+                size_of_line = numbers.size(line.end - line.start)
+                runs.insert(0, (f"({size_of_line} in one line, its beginning) ", "faint"))
             runs = marked(runs, self._answer.request.text)
             current = line.start == self._answer.focus
             rows += [(part, current) for part in (folded(runs, size.width) if self.wrap else [runs])]
@@ -257,22 +258,3 @@ def marked(runs: list[Run], text: str) -> list[Run]:
             at = place + len(text)
         found.append((words[at:], role))
     return [run for run in found if run[0]]
-
-
-def folded(runs: list[Run], width: int) -> list[list[Run]]:
-    """A line over as many rows as it needs."""
-    rows: list[list[Run]] = [[]]
-    room = width - 1
-    for text, role in runs:
-        part = ""
-        for character in text:
-            size = cell_len(character)
-            if size > room:
-                rows[-1].append((part, role))
-                rows.append([])
-                part, room = "", width - 1
-            part += character
-            room -= size
-        if part:
-            rows[-1].append((part, role))
-    return rows

@@ -58,7 +58,6 @@ class LastLine(Lines):
 class RunPanel(Vertical):
     DEFAULT_CSS = """
     RunPanel Chart, RunPanel ScrollLines { height: 1fr; }
-    RunPanel .-hidden { display: none; }
     """
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
@@ -97,15 +96,19 @@ class RunPanel(Vertical):
             chart.look = chart.look.__class__(chart.look.x, chart.look.log_y, chart.look.smoothing)
         bad = view is not None and view.run.state in ENDED_BADLY
         bar = self.query_one(TabBar)
-        bar.tabs = [REASON, *TABS] if bad else list(TABS)
+        tabs = [REASON, *TABS] if bad else list(TABS)
+        other_tabs, bar.tabs = tabs != bar.tabs, tabs
         if changed:
             self._shown = "reason" if bad else self._wanted
         elif self._shown == "reason" and not bad:
             self._shown = self._wanted
         title = "".join(text for text, _ in headline(view, False)).strip() if view else "Run"
         self.border_title = title.replace("[", "\\[")
-        bar.refresh()
-        self._switch()
+        if changed or other_tabs:
+            bar.refresh()
+            self._switch()
+        elif self.tab == "config":
+            self._fill()
 
     def take(self, detail: Detail) -> None:
         """New contents of the selected run's files."""
@@ -144,10 +147,10 @@ class RunPanel(Vertical):
         tab = self.tab
         had_focus = self.has_focus_within
         self.query_one(TabBar).current = tab
-        self.query_one(Chart).set_class(tab not in ("curves", "system"), "-hidden")
-        self.query_one(LastLine).set_class(tab != "curves", "-hidden")
-        self.query_one(LogView).set_class(tab != "log", "-hidden")
-        self.query_one("#text").set_class(tab in ("curves", "system", "log"), "-hidden")
+        self.query_one(Chart).display = tab in ("curves", "system")
+        self.query_one(LastLine).display = tab == "curves"
+        self.query_one(LogView).display = tab == "log"
+        self.query_one("#text").display = tab not in ("curves", "system", "log")
         log = self.query_one(LogView)
         if tab == "log" and self.view is not None and self.live:
             log.open(self.view.run.folder.log)

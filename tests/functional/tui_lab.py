@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import random
@@ -134,13 +135,11 @@ def sources(root: Path) -> Sources:
 
 
 def make_app(root: Path, readonly: bool = False) -> OelmApp:
-    return OelmApp(readonly=readonly, sources=sources(root), load=catalogue, every=0.2)
+    return OelmApp(readonly=readonly, sources=sources(root), load=catalogue, every=60.0)
 
 
 async def settle(pilot, rounds: int = 3) -> None:
     """Waits until the threads have said all they have to say and the screen has drawn it."""
-    import asyncio
-
     app = pilot.app
     for _ in range(rounds):
         for _ in range(200):
@@ -154,3 +153,33 @@ async def settle(pilot, rounds: int = 3) -> None:
 def copy_lab(template: Path, to: Path) -> Path:
     shutil.copytree(template, to, symlinks=True)
     return to
+
+
+def drive(root: Path, script, size: tuple[int, int] = (120, 36), readonly: bool = False) -> OelmApp:
+    """Runs an async script(app, pilot) against the lab, after its first snapshot and presets are on the screen."""
+    app = make_app(root, readonly)
+
+    async def main() -> None:
+        async with app.run_test(size=size) as pilot:
+            await settle(pilot)
+            await script(app, pilot)
+
+    asyncio.run(main())
+    return app
+
+
+async def press(pilot, *keys: str) -> None:
+    for key in keys:
+        await pilot.press(key)
+    await settle(pilot)
+
+
+def text_of(app: OelmApp) -> str:
+    """What is on the screen, as plain text."""
+    lines = app.screen._compositor.render_strips()
+    return "\n".join(strip.text.rstrip() for strip in lines)
+
+
+def said(app: OelmApp) -> str:
+    """The toasts so far, unwrapped."""
+    return "\n".join(note.message for note in app._notifications)
