@@ -1,4 +1,4 @@
-"""Dropout that is cheap on a CPU: 16 random bits a number instead of a Bernoulli draw, one byte kept instead of four."""
+"""Dropout that is cheap on a CPU: 16 random bits a number instead of a Bernoulli draw, one byte kept, not four."""
 
 from __future__ import annotations
 
