@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from oelm_core.config import Train
-from oelm_core.errors import LabError, NotFound
+from oelm_core.errors import BadInput, LabError, NotFound
 
 
 class NonFinite(LabError):
@@ -28,6 +28,8 @@ def outcome_of(error: BaseException, train: Train | None) -> tuple[str, str, boo
         return "disk", str(error), False
     if isinstance(error, LabError):
         text = str(error)
+        if not isinstance(error, (BadInput, NotFound)):
+            return "error", text, False
         about_data = isinstance(error, NotFound) or any(
             word in text for word in ("data.", "dataset", "tokenizer", "row ")
         )

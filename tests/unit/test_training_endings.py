@@ -1,0 +1,211 @@
+"""Runs that cannot go on: one sentence with the values, the right reason, the last good checkpoint kept."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from oelm_core.config import Train
+from oelm_core.runs.folder import RunFolder
+from oelm_core.training import checkpoint, failures
+from oelm_core.training.classification_task import ClassificationTask
+from oelm_core.training.language_task import LanguageTask
+from oelm_core.training.signals import StopRequest
+from oelm_core.training.worker import train_run
+from tests.training_runs import BERT, GPT, SHAPE, experiment, figures, run_folder, texts, weights
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return texts(tmp_path_factory.mktemp("texts"))
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    monkeypatch.setenv("OELM_THREADS", "1")
+    monkeypatch.setenv("OELM_DEVICE", "cpu")
+    return
+
+
+def train(root: Path, base: dict[str, Any], data: Path, *settings: str) -> tuple[RunFolder, dict[str, Any]]:
+    folder = run_folder(root / "runs", experiment(base, data, *settings))
+    return folder, train_run(folder, StopRequest())[0]
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_its_last_good_checkpoint(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = LanguageTask.load
+
+    def poisoned(self: LanguageTask, step: int, ranks: Any) -> Any:
+        batch = plain(self, step, ranks)
+        if step == 8:
+            batch.parts[0] = (*batch.parts[0][:2], math.nan)
+        return batch
+
+    monkeypatch.setattr(LanguageTask, "load", poisoned)
+    folder, outcome = train(tmp_path, GPT, data)
+    assert (outcome["state"], outcome["reason"]) == ("failed", "nonfinite")
+    assert outcome["message"].startswith("non-finite loss at step 8; the checkpoint of step 5 is kept")
+    assert checkpoint.steps(folder.checkpoints) == [5]
+    assert "examples of this batch: [" in capsys.readouterr().out
+    monkeypatch.setattr(LanguageTask, "load", plain)  # the cause removed, it goes on from there
+    assert train_run(folder, StopRequest())[0]["state"] == "finished"
+
+
+def test_a_full_disk_ends_the_run_and_the_checkpoint_before_is_gone_on_from(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_file = checkpoint.save_file
+
+    def full_at_ten(tensors: Any, file: Path, **rest: Any) -> None:
+        if ".step-10-" in str(file):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save_file(tensors, file, **rest)
+
+    monkeypatch.setattr(checkpoint, "save_file", full_at_ten)
+    folder, outcome = train(tmp_path, BERT, data)
+    assert (outcome["state"], outcome["reason"]) == ("failed", "disk")
+    assert (
+        "checkpoint of step 10 could not be written (No space left on device); step 5 is still usable"
+        in outcome["message"]
+    )
+    monkeypatch.setattr(checkpoint, "save_file", save_file)
+    assert train_run(folder, StopRequest())[0]["state"] == "finished"
+    whole, _ = train(tmp_path, BERT, data)
+    assert figures(folder) == figures(whole)
+    assert weights(folder) == weights(whole)
+
+
+@pytest.mark.parametrize(
+    ("base", "settings", "reason", "sentence"),
+    [
+        (BERT, ["model.shape.vocab=2000"], "data", "has 2000; give the model's own with --set data.tokenizer"),
+        (GPT, ["model.shape.vocab=100"], "data", "build the model with --set model.shape.vocab="),
+        (BERT, ["data.path=/nowhere/at/all"], "data", "data.path /nowhere/at/all: no such file or folder"),
+        (BERT, ["data.label=mood"], "data", "no column 'mood' for the labels; the columns are sentence, label"),
+        (BERT, ["train.precision=fp16"], "config", "train.precision fp16 needs a GPU"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_the_values(
+    data: Path, tmp_path: Path, base: dict[str, Any], settings: list[str], reason: str, sentence: str
+) -> None:
+    _, outcome = train(tmp_path, base, data, *settings)
+    assert (outcome["state"], outcome["reason"], outcome["step"]) == ("failed", reason, 0)
+    assert sentence in outcome["message"]
+
+
+def test_a_pretrained_folder_with_fewer_positions_than_the_text_needs_is_refused(data: Path, tmp_path: Path) -> None:
+    from oelm_core.config import Shape
+    from oelm_core.data.tokenizers import demo_tokenizer
+    from oelm_core.models.bert import encoder_config, from_config
+
+    model: Any = from_config(encoder_config(Shape(**{**SHAPE, "positions": 32}), "bert", 2, 0.1))
+    model.save_pretrained(tmp_path / "short")
+    demo_tokenizer().save_pretrained(tmp_path / "short")
+    _, outcome = train(tmp_path, BERT, data, f"model.path={tmp_path / 'short'}", "model.start=pretrained")
+    assert (
+        "data.max_length 48 is longer than the model's 32 positions; write --set data.max_length=32"
+        in outcome["message"]
+    )
+
+
+def test_a_checkpoint_of_other_settings_is_refused(data: Path, tmp_path: Path) -> None:
+    folder, _ = train(tmp_path, BERT, data)
+    run = json.loads((folder.path / "run.json").read_text())
+    (folder.path / "run.json").write_text(json.dumps({**run, "config_hash": "other"}))
+    outcome, code = train_run(folder, StopRequest())
+    assert (outcome["state"], outcome["reason"], code) == ("failed", "config", 1)
+    assert "a run only goes on from its own checkpoint" in outcome["message"]
+
+
+def test_an_unexpected_error_keeps_its_traceback_in_the_log(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("a bug of ours")
+
+    monkeypatch.setattr(ClassificationTask, "loss", broken)
+    _, outcome = train(tmp_path, BERT, data)
+    assert (outcome["reason"], outcome["message"]) == ("error", "ZeroDivisionError: a bug of ours")
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_frozen_weight_that_moves_fails_the_run(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = ClassificationTask.evaluate
+
+    def meddle(self: ClassificationTask, model: Any, *rest: Any) -> Any:
+        with torch.no_grad():
+            model.bert.encoder.layer[0].attention.self.query.weight += 1e-3
+        return plain(self, model, *rest)
+
+    monkeypatch.setattr(ClassificationTask, "evaluate", meddle)
+    folder, outcome = train(tmp_path, BERT, data)
+    assert (outcome["state"], outcome["reason"]) == ("failed", "error")
+    assert "frozen weight changed" in outcome["message"]
+    assert json.loads((folder.path / "result.json").read_text())["frozen"]["unchanged"] is False
+
+
+def test_out_of_memory_says_what_was_asked_what_was_free_and_what_to_lower() -> None:
+    error = torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 23 GiB"
+    )
+    reason, sentence, _ = failures.outcome_of(error, Train(max_steps=1, batch_size=32, lr=1.0))
+    assert reason == "oom"
+    assert "asked for 2.50 GiB, free was" in sentence
+    assert "train.batch_size from 32 to 16 and raise train.accumulate from 1 to 2" in sentence
+    on_host = RuntimeError(
+        "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."
+    )
+    assert failures.outcome_of(on_host, None)[0] == "oom"
+
+
+def test_a_stop_before_the_first_step_leaves_no_checkpoint(data: Path, tmp_path: Path) -> None:
+    stop = StopRequest()
+    stop.request(15)
+    folder = run_folder(tmp_path / "runs", experiment(BERT, data))
+    outcome, code = train_run(folder, stop)
+    assert (outcome["state"], outcome["reason"], outcome["step"], code) == ("stopped", "signal", 0, 0)
+    assert checkpoint.steps(folder.checkpoints) == []
+
+
+def test_a_stop_during_an_evaluation_leaves_it_due_and_a_resume_does_it_first(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = train(tmp_path, BERT, data)
+    stop = StopRequest()
+    plain = ClassificationTask.evaluate
+
+    def asked_meanwhile(self: ClassificationTask, *rest: Any) -> Any:
+        stop.request(15)
+        return plain(self, *rest)
+
+    monkeypatch.setattr(ClassificationTask, "evaluate", asked_meanwhile)
+    folder = run_folder(tmp_path / "runs", experiment(BERT, data))
+    assert train_run(folder, stop)[0]["step"] == 5
+    assert [r["step"] for r in figures(folder) if r["kind"] == "eval"] == []
+    monkeypatch.setattr(ClassificationTask, "evaluate", plain)
+    assert train_run(folder, StopRequest())[0]["state"] == "finished"
+    assert figures(folder) == figures(whole)
+    assert weights(folder) == weights(whole)
+
+
+def test_a_gpt_classifies_too_and_says_that_it_does_not_pack(data: Path, tmp_path: Path) -> None:
+    classes = {"name": "demo-sentiment", "classes": 2, "max_length": 48}
+    base = {**GPT, "data": classes}
+    chosen = experiment(base, data, f"data.path={data / 'reviews'}")
+    folder = run_folder(tmp_path / "runs", chosen)
+    assert train_run(folder, StopRequest())[0]["state"] == "finished"
+    result = json.loads((folder.path / "result.json").read_text())
+    assert result["metric"]["name"] == "accuracy"
+    assert result["data"]["batching"] == "dynamic"
+    assert "packing is written for BERT" in folder.metrics.read_text()
