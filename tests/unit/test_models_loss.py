@@ -134,6 +134,7 @@ def test_it_is_used_only_where_it_is_the_same_thing() -> None:
 
 
 def test_cheap_dropout_drops_the_same_numbers_forward_and_backward() -> None:
+    torch.manual_seed(0)
     dropout = cpu_dropout.Dropout(0.25)
     x = torch.ones(300, 200, requires_grad=True)
     out = dropout(x)
