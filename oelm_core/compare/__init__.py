@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -92,10 +93,7 @@ def _compare(
 ) -> Comparison:
     usable = [e for e in evidence if "metric" in e.values]
     if not usable:
-        reasons = [line for e in evidence for line in e.missing][:3] + notes[:3]
-        where = f"study {study.id}" if study else "these runs"
-        hint = f" Start it with: oelm study {study.id}." if study else ""
-        raise NotFound(f"nothing to compare in {where}: no run has a result.{hint} {' '.join(reasons)}".rstrip())
+        raise NotFound(_nothing(evidence, study))
     rank = {preset.lower(): place for place, preset in enumerate(order)}
     evidence = sorted(evidence, key=lambda e: (rank.get(e.preset.lower(), len(rank)), e.created))
     groups = {key: arms_of(members, order) for key, members in split_groups(evidence).items()}
@@ -113,6 +111,15 @@ def _compare(
             notes.append(f"{group.dataset}: only {group.arms[0].id} is there; nothing to set it against.")
         notes += [line for arm in group.arms for line in arm.missing]
     return Comparison(tuple(built), tuple(dict.fromkeys(notes)), study)
+
+
+def _nothing(evidence: Sequence[Evidence], study: StudyInfo | None) -> str:
+    """Why there is no table, in a sentence, and what to do about it."""
+    where = f"study {study.id}" if study else "these runs"
+    states = Counter(f"{e.state} ({e.reason})" if e.reason else e.state for e in evidence)
+    found = listed([f"{count} {state}" for state, count in states.items()]) or "none of it has run"
+    hint = f" Start it with: oelm study {study.id}." if study else ""
+    return f"nothing to compare in {where}: no run has a result; {found}.{hint}"
 
 
 def _group(key: tuple[str, str, str, str], arms: list[ArmRuns], catalogue: Catalogue, asked: str | None) -> Group:

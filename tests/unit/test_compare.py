@@ -176,7 +176,7 @@ def test_nothing_to_compare_is_an_error_that_says_what_to_do(tmp_path):
         compare_study(study(BASE, OELM), list_runs(tmp_path), CATALOGUE)
     assert caught.value.exit_code == 3
     empty = write_run(tmp_path, BASE, number=1, state="failed", reason="data", curve=[])
-    with pytest.raises(NotFound, match="no evaluation was recorded"):
+    with pytest.raises(NotFound, match=r"no run has a result; 1 failed \(data\)"):
         compare_runs([empty], CATALOGUE)
 
 
