@@ -1,0 +1,289 @@
+"""Launch and Compare: what the form means, what it refuses, what it starts; tables, audit, export and samples."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from oelm_core.errors import BadInput
+from oelm_core.launch import local
+from oelm_core.launch import study as study_launch
+from oelm_tui.lab.estimate import estimate, parameters
+from oelm_tui.lab.launching import Plan, check
+from oelm_tui.screens.compare import Compare
+from oelm_tui.screens.launch import Launch
+from tests.functional.tui_lab import catalogue, drive, press, run_id, said, settle, text_of, write_lab
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_lab(tmp_path_factory.mktemp("lab") / ".oelm")
+
+
+@pytest.fixture
+def lab(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OELM_HOME", str(tmp_path / ".oelm"))
+    return Path(shutil.copytree(template, tmp_path / ".oelm"))
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
+    made: list[dict] = []
+
+    def start(experiment, **options):
+        made.append({"id": experiment.id, "lr": experiment.train.lr, **options})
+        return SimpleNamespace(id=f"{experiment.id}-s{options.get('seed')}")
+
+    monkeypatch.setattr(local, "start", start)
+    monkeypatch.setattr(study_launch, "start", start)
+    return made
+
+
+async def wait_until(pilot, holds) -> None:
+    for _ in range(400):
+        if holds():
+            return
+        await pilot.pause(0.02)
+    raise AssertionError("it never came to hold")
+
+
+async def open_launch(app, pilot, *arms: str) -> None:
+    await press(pilot, "1")
+    tree = app.screen.tree_of_presets
+    for arm in arms:
+        assert tree.go_to(f"arm/{arm}")
+        if len(arms) > 1:
+            await press(pilot, "space")
+    await press(pilot, "l")
+    assert isinstance(app.screen, Launch)
+
+
+def test_the_form_shows_recipe_cost_and_the_headless_command(lab):
+    async def script(app, pilot):
+        await open_launch(app, pilot, "sst2-oelm")
+        text = text_of(app)
+        assert "109,483,778" in text
+        assert "14,174,208 frozen (12.9 %)" in text
+        assert "oelm run sst2-oelm" in text
+        assert "23.7G" in text  # free memory of card 3
+        assert "user4 (asks first)" in text
+        app.screen.query_one("#settings").value = "train.lr=3e-5"
+        app.screen.query_one("#seeds").value = "42 43"
+        await settle(pilot)
+        assert "2 runs on the first free card" in text_of(app)
+        assert "oelm run sst2-oelm --seed 42 --seed 43 --set train.lr=3e-5" in text_of(app)
+
+    drive(lab, script)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("settings", "train.lr=fast", "train.lr"),
+        ("settings", "train.speed=2", "speed"),
+        ("settings", "nonsense", "key=value"),
+        ("seeds", "abc", "whole numbers"),
+        ("per-run", "0", "whole number from 1"),
+    ],
+)
+def test_wrong_input_is_said_while_typing_and_nothing_can_be_launched(lab, started, field, value, words):
+    async def script(app, pilot):
+        await open_launch(app, pilot, "sst2-oelm")
+        app.screen.query_one(f"#{field}").value = value
+        await settle(pilot)
+        assert "cannot be launched" in text_of(app)
+        assert words in " ".join(text_of(app).split())
+        await press(pilot, "ctrl+s")
+        assert started == []
+
+    drive(lab, script)
+
+
+def test_launching_two_marked_presets_starts_both_on_the_chosen_card(lab, started):
+    async def script(app, pilot):
+        await open_launch(app, pilot, "sst2-baseline", "sst2-oelm")
+        app.screen.query_one("#devices-choice").go_to("3")
+        await press(pilot, "space", "ctrl+s")
+        await wait_until(pilot, lambda: len(started) == 2)
+        assert [(one["id"], one["device"], one["seed"]) for one in started] == [
+            ("sst2-baseline", "3", 42),
+            ("sst2-oelm", "3", 42),
+        ]
+        assert started[0]["command"] == ["oelm", "run", "sst2-baseline", "sst2-oelm", "--device", "3"]
+        await wait_until(pilot, lambda: "started 2 runs" in said(app))
+
+    drive(lab, script)
+
+
+def test_a_card_someone_else_uses_asks_before_it_queues(lab, started):
+    async def script(app, pilot):
+        await open_launch(app, pilot, "sst2-oelm")
+        app.screen.query_one("#devices-choice").go_to("0")
+        await press(pilot, "space", "ctrl+s")
+        assert "Someone else is on this card" in text_of(app)
+        assert "GPU 0: user4" in text_of(app)
+        await press(pilot, "escape")
+        assert started == []
+        app.screen.query_one("#wait").value = False
+        await press(pilot, "ctrl+s")
+        assert "busy" in said(app)
+        app.screen.query_one("#wait").value = True
+        await press(pilot, "ctrl+s", "y")
+        await wait_until(pilot, lambda: len(started) == 1)
+
+    drive(lab, script)
+
+
+def test_a_study_launches_its_arms_interleaved(lab, started):
+    async def script(app, pilot):
+        await press(pilot, "1")
+        tree = app.screen.tree_of_presets
+        tree.opened = {"studies"}
+        tree.show(app.snapshot)
+        assert tree.go_to("study/sst2")
+        await press(pilot, "l")
+        assert "oelm study sst2" in text_of(app)
+        await press(pilot, "ctrl+s")
+        await wait_until(pilot, lambda: len(started) >= 2)
+        assert {one["study"] for one in started} == {"sst2"}
+
+    drive(lab, script)
+
+
+def test_the_launch_form_is_usable_at_80x24(lab):
+    async def script(app, pilot):
+        await open_launch(app, pilot, "sst2-oelm")
+        assert "GPU 3" in text_of(app)
+        assert "Launch" in text_of(app)
+
+    drive(lab, script, (80, 24))
+
+
+def test_a_plan_becomes_the_command_that_does_the_same():
+    plan = Plan(("GPT-02",), device="2,3", per_run="2", seeds="1 2", settings="train.lr=1e-4", after="@last")
+    assert " ".join(plan.command()) == (
+        "oelm run GPT-02 --device 2,3 --per-run 2 --seed 1 --seed 2 --set train.lr=1e-4 --after @last"
+    )
+    study = Plan((), "sst2", seeds="42 43", launcher="slurm")
+    assert " ".join(study.command()) == "oelm study sst2 --seeds 2 --launcher slurm"
+    with pytest.raises(BadInput, match="42, 43"):
+        check(Plan((), "sst2", seeds="7"), catalogue())
+
+
+@pytest.mark.parametrize(
+    ("preset", "total", "frozen"),
+    [("sst2-oelm", 109_483_778, 14_174_208), ("mnli-oelm", 109_484_547, 14_174_208), ("GPT-02", 44_896_768, 3_145_728)],
+)
+def test_the_estimate_counts_parameters_exactly(preset, total, frozen):
+    assert parameters(catalogue().experiments[preset]) == (total, frozen)
+
+
+def test_without_earlier_runs_the_time_is_not_guessed():
+    cost = estimate(catalogue().experiments["GPT-02"], ())
+    assert cost.steps == 100_000
+    assert cost.seconds is None
+    assert "no earlier run" in cost.seconds_from
+
+
+# Compare
+
+
+async def compared(app, pilot) -> Compare:
+    screen = app.screen
+    assert isinstance(screen, Compare)
+    await wait_until(pilot, lambda: screen.compared is not None)
+    await settle(pilot)
+    return screen
+
+
+def test_the_selected_run_is_compared_with_its_baseline(lab):
+    async def script(app, pilot):
+        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
+        await press(pilot, "c")
+        screen = await compared(app, pilot)
+        text = text_of(app)
+        assert "sst2-baseline" in text
+        assert "91.17 %" in text
+        assert "-1.72 pp" in text
+        assert "worse" in text
+        assert "yes, p = 0.008" in text
+        assert "confounds" in text
+        assert "learning rate" in text.lower()
+        await press(pilot, "right")
+        await compared(app, pilot)
+        assert "perplexity" in text_of(app)
+        assert screen.group.dataset == "tinystories"
+        await press(pilot, "v")
+        assert "validation loss" in text_of(app)
+        await press(pilot, "q")
+        assert not isinstance(app.screen, Compare)
+
+    drive(lab, script)
+
+
+def test_export_writes_the_format_of_the_ending_and_copy_gives_markdown(lab, tmp_path):
+    async def script(app, pilot):
+        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
+        await press(pilot, "c")
+        await compared(app, pilot)
+        await press(pilot, "y")
+        await wait_until(pilot, lambda: "Markdown copied" in said(app))
+        assert "| sst2-oelm" in app.clipboard or "sst2-oelm" in app.clipboard
+        await press(pilot, "e")
+        app.screen.query_one("#file").value = str(tmp_path / "out.md")
+        await press(pilot, "enter")
+        await wait_until(pilot, lambda: (tmp_path / "out.md").exists())
+        assert "sst2-oelm" in (tmp_path / "out.md").read_text()
+        await press(pilot, "e")
+        app.screen.query_one("#file").value = str(tmp_path / "out.json")
+        await press(pilot, "enter")
+        await wait_until(pilot, lambda: (tmp_path / "out.json").exists())
+        assert json.loads((tmp_path / "out.json").read_text())["groups"]
+        await press(pilot, "e")
+        app.screen.query_one("#file").value = "out.docx"
+        await press(pilot, "enter")
+        await wait_until(pilot, lambda: "end the name with one of" in said(app))
+
+    drive(lab, script)
+
+
+def test_samples_of_two_arms_stand_side_by_side(lab):
+    async def script(app, pilot):
+        app.screen.runs_table.go_to(run_id("GPT-02", 2))
+        await press(pilot, "c")
+        await compared(app, pilot)
+        await press(pilot, "t")
+        await wait_until(pilot, lambda: text_of(app).count("named Lily") >= 2)
+        await press(pilot, "escape")
+        assert isinstance(app.screen, Compare)
+
+    drive(lab, script)
+
+
+def test_at_80x24_the_parts_of_a_comparison_become_tabs(lab):
+    async def script(app, pilot):
+        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
+        await press(pilot, "c")
+        await compared(app, pilot)
+        assert "[Result]" in text_of(app)
+        await press(pilot, "tab")
+        assert "validation accuracy" in text_of(app)
+        await press(pilot, "tab")
+        assert "confounds" in text_of(app)
+
+    drive(lab, script, (80, 24))
+
+
+def test_nothing_to_compare_is_said_in_words(lab):
+    async def script(app, pilot):
+        app.screen.runs_table.go_to(run_id("GPT-03", 3))
+        await press(pilot, "space", "c")
+        await compared(app, pilot)
+        assert "GPT-03" in text_of(app)
+
+    drive(lab, script)
