@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import getpass
 import os
@@ -57,6 +58,9 @@ class MiniSlurm:
             self.wait_until(lambda: not self.call("squeue", "-h").strip(), "an empty queue", complain=False)
         for name in list(self._running):
             self._end(name, signal.SIGTERM)
+        for pid in self._left_behind():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start_controller(self) -> None:
@@ -91,6 +95,15 @@ class MiniSlurm:
 
     def _nodes_are_idle(self) -> bool:
         return self.call("sinfo", "-h", "-N", "-p", "gpu", "-o", "%T").split() == ["idle"] * len(NODES)
+
+    def _left_behind(self) -> list[int]:
+        """Steps that never reached the controller with their last word go on trying; they hold a log of ours open."""
+        found = set()
+        for link in Path("/proc").glob("[0-9]*/fd/*"):
+            with contextlib.suppress(OSError):
+                if os.readlink(link).startswith(f"{self.folder}/"):
+                    found.add(int(link.parts[2]))
+        return sorted(found - {os.getpid()})
 
     def _start_munged(self) -> None:
         key = self.folder / "munge.key"

@@ -204,23 +204,19 @@ def test_a_job_cancelled_in_the_middle_of_a_lane_does_not_let_others_past(lab: S
     assert lab.end(first) == ("stopped", "user")
 
 
-def test_two_ranks_on_one_node_and_one_rank_on_each_of_two_nodes(lab: SlurmLab) -> None:
+def test_two_ranks_on_one_node_finish_and_one_on_each_of_two_nodes_save_when_stopped(lab: SlurmLab) -> None:
     one_node = lab.start(10, "cpus=1", device="cpu", per_run=2)
-    two_nodes = lab.start(10, "cpus=1", "nodes=2", device="cpu")
+    two_nodes = lab.start(SLOW, "cpus=1", "nodes=2", device="cpu")
+    lab.reaches(two_nodes, 6)
+    slurm.stop(two_nodes)
+    assert lab.end(two_nodes) == ("stopped", "user")
+    outcome = two_nodes.read("outcome")
+    assert outcome is not None
+    assert (two_nodes.checkpoints / f"step-{outcome['step']}").is_dir()
+    assert lab.end(one_node) == ("finished", "completed")
     for run in (one_node, two_nodes):
-        assert lab.end(run, 120) == ("finished", "completed")
         assert lab.attempts(run)[0]["world_size"] == 2
         assert "rank 1 starts" in run.log.read_text()
-
-
-def test_ranks_on_two_nodes_save_when_they_are_stopped(lab: SlurmLab) -> None:
-    run = lab.start(SLOW, "cpus=1", "nodes=2", device="cpu")
-    lab.reaches(run, 6)
-    slurm.stop(run)
-    assert lab.end(run) == ("stopped", "user")
-    outcome = run.read("outcome")
-    assert outcome is not None
-    assert (run.checkpoints / f"step-{outcome['step']}").is_dir()
 
 
 def test_a_submission_cut_short_is_found_by_its_name_and_never_repeated(

@@ -159,6 +159,9 @@ def test_a_queued_run_stays_queued_without_a_runner_until_slurm_says_otherwise(r
     assert seen(run, Word("7", "PENDING", "Resources")) == ("queued", None)
     assert seen(run, Word("7", "RUNNING", node="n1")) == ("queued", None)
     assert seen(run) == ("lost", None)
+    desk = Pretend()
+    queue.overlay([run], desk)
+    assert desk.asked == 0  # nobody asks for ever about a job that Slurm forgot
 
 
 def test_slurms_last_word_is_kept_and_not_asked_for_again(run: Run) -> None:

@@ -156,12 +156,12 @@ def _unheard(folder: RunFolder, files: Truth, handed: Submission, was_asked: boo
     waits = said.get("state") == "queued"
     if not was_asked or (waits and time.time() - handed.asked < SECONDS_TO_ADOPT):
         return Truth("queued", None, files.message) if waits else files
-    if not waits and (files.state in LIVE or files.state in FINAL):
+    if not waits and files.state in LIVE:
         return files
     if handed.job is None:
         return Truth("lost", None, "Its submission was cut short and Slurm does not know it; resume submits it again.")
-    told = _told(folder)
-    return told or Truth("lost", None, f"Slurm no longer knows job {handed.job}; resume it.")
+    forgotten = _told(folder) or Truth("lost", None, f"Slurm no longer knows job {handed.job}; resume it.")
+    return _keep(folder, handed, files if files.state in FINAL else forgotten, "")
 
 
 def _under_way(folder: RunFolder, files: Truth, word: Word) -> Truth:
@@ -195,7 +195,12 @@ def _over(folder: RunFolder, handed: Submission, word: Word) -> Truth:
         if told is None and young and said.get("state") != "queued" and word.state in ("COMPLETED", "FAILED"):
             return Truth("stopping", None, f"Slurm job {word.job} has ended")
         verdict = told or verdict
-    record: dict[str, Any] = {**verdict._asdict(), "word": word.state, "at": time.time()}
+    return _keep(folder, handed, verdict, word.state)
+
+
+def _keep(folder: RunFolder, handed: Submission, verdict: Truth, word: str) -> Truth:
+    """Writes the last word down, so that it is not asked for again."""
+    record: dict[str, Any] = {**verdict._asdict(), "word": word, "at": time.time()}
     _write(folder, dataclasses.replace(handed, ended=record))
     return verdict
 
