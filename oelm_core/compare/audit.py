@@ -87,7 +87,8 @@ def is_ablation(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def baseline_findings(baseline: Subject) -> list[Finding]:
     """A baseline must be untouched: known from its weights where a run checked them, else from its settings."""
     method = baseline.config.get("method") or {}
-    checked = [run for run in baseline.runs if run.true_baseline is not None]
+    ran = [run for run in baseline.runs if "metric" in run.values]
+    checked = [run for run in ran if run.true_baseline is not None]
     broken = [run for run in checked if run.true_baseline is False]
     doubts = "what it is compared with is not the standard model"
     again = f"oelm run {baseline.preset}" if baseline.preset else None
@@ -104,7 +105,7 @@ def baseline_findings(baseline: Subject) -> list[Finding]:
         ids = ", ".join(run.id for run in broken)
         why = f"the Q/K weights of {ids} were not those that were loaded or drawn: {doubts}."
         return [Finding("breaks", "true baseline", (baseline.name,), why, again)]
-    if baseline.runs and len(checked) < len(baseline.runs):
+    if len(checked) < len(ran):
         why = f"whether the Q/K of {baseline.name} were untouched is not recorded; it is taken on trust."
         return [Finding("note", "true baseline", (baseline.name,), why, again)]
     return []

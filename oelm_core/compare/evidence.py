@@ -167,17 +167,19 @@ def _is_number(value: Any) -> bool:
 
 
 def _missing(run: Run, folder: RunFolder, result: dict[str, Any] | None, evals: list[dict[str, Any]]) -> list[str]:
-    missing = []
-    if result is None:
-        torn = (folder.path / "result.json").exists()
-        missing.append(
-            f"{run.id}: result.json {'cannot be read' if torn else 'is not there'}; "
-            + ("its best validation is taken from metrics.jsonl." if evals else "no numbers.")
-        )
-    if not evals and not (result or {}).get("metric", {}).get("value"):
-        missing.append(f"{run.id}: no evaluation was recorded.")
+    """What a reader of the table should know is not there, a sentence each."""
+    scored = evals or (result or {}).get("metric", {}).get("value") is not None
     if run.state != "finished":
-        missing.append(f"{run.id}: {run.state}" + (f" ({run.reason})" if run.reason else "") + ", so not complete.")
+        ended = run.state + (f" ({run.reason})" if run.reason else "")
+        rest = "its best validation so far is shown" if scored else "no evaluation was recorded"
+        return [f"{run.id}: {ended}, so not complete; {rest}."]
+    missing = [f"{run.id}: imported; what its files do not say is unknown."] if run.imported else []
+    if result is None:
+        why = "cannot be read" if (folder.path / "result.json").exists() else "is not there"
+        rest = "its best validation is taken from metrics.jsonl" if evals else "no numbers"
+        missing.append(f"{run.id}: result.json {why}; {rest}.")
+    if not scored:
+        missing.append(f"{run.id}: no evaluation was recorded.")
     return missing
 
 

@@ -35,11 +35,18 @@ def observed_findings(baseline: Side, arm: Side) -> list[Finding]:
     if not baseline[2] or not arm[2]:
         return []
     found = [*_ended(baseline), *_ended(arm)]
+    baseline, arm = _with_results(baseline), _with_results(arm)
+    if not baseline[2] or not arm[2]:
+        return found
     for fact, (what, grade, doubt) in _FACTS.items():
         found += _fact(baseline, arm, fact, what, grade, doubt)
     found += _steps(baseline, arm) + _versions(baseline, arm) + _seeds(baseline, arm)
     found += _frozen(arm) + _load(baseline, arm) + _order(baseline, arm) + _drift(baseline) + _drift(arm)
     return found + _best_of_many(baseline, arm)
+
+
+def _with_results(side: Side) -> Side:
+    return side[0], side[1], tuple(run for run in side[2] if "metric" in run.values)
 
 
 def _ended(side: Side) -> list[Finding]:
@@ -48,7 +55,8 @@ def _ended(side: Side) -> list[Finding]:
     for run in runs:
         if run.state == "finished":
             continue
-        why = f"{run.id} is {run.state}" + (f" ({run.reason})" if run.reason else "")
+        what = run.state if run.state == "failed" else f"is {run.state}"
+        why = f"{run.id} {what}" + (f" ({run.reason})" if run.reason else "")
         resumable = run.state in ("failed", "stopped", "lost")
         remedy = f"oelm resume {run.id}" if resumable and not run.imported else None
         found.append(Finding("breaks", "arm not finished", (name,), f"{why}: its numbers are not a result.", remedy))
@@ -110,7 +118,7 @@ def _seeds(baseline: Side, arm: Side) -> list[Finding]:
 
 def one_seed_finding(sides: Sequence[Side]) -> list[Finding]:
     """Said once for a whole table, when no arm has a second seed."""
-    runs = [run for side in sides for run in side[2]]
+    runs = [run for side in sides for run in side[2] if "metric" in run.values]
     if not runs or any(len({run.seed for run in side[2]}) > 1 for side in sides):
         return []
     presets = " ".join(dict.fromkeys(run.preset for run in runs if not run.imported))

@@ -27,9 +27,15 @@ def study_runs(study: Study, runs: Sequence[Run]) -> tuple[list[Evidence], list[
         rest = [run for run in mine if run.preset.lower() == arm.lower() and run.state != "finished"]
         done = any(e.preset.lower() == arm.lower() for e in kept)
         if rest and not done:
-            newest = gather(max(rest, key=lambda run: run.created))
-            kept.append(dataclasses.replace(newest, values=_without_results(newest), evals=(), train=()))
-        if not rest and not done:
+            shown = max(rest, key=lambda run: run.created)
+            newest = gather(shown)
+            why = f"{arm}: no finished run; {shown.id} is {shown.state}" + (
+                f" ({shown.reason})." if shown.reason else "."
+            )
+            values = _without_results(newest)
+            kept.append(dataclasses.replace(newest, values=values, evals=(), train=(), missing=(why,)))
+            rest = [run for run in rest if run is not shown]
+        elif not done:
             notes.append(f"{arm}: no run of it yet.")
         for run in rest:
             reason = f" ({run.reason})" if run.reason else ""

@@ -105,10 +105,10 @@ def _by_examples(baseline: Evidence, arm: Evidence, arm_name: str, metric: str, 
     labels = theirs["labels"]
     counts = disagreement(labels, theirs["predictions"], ours["predictions"])
     estimate = bootstrap_metric(labels, theirs["predictions"], ours["predictions"], metric)
-    words = (
-        f"{counts.differing:,} of {counts.n:,} examples differ ({counts.only_baseline:,} only the baseline gets right, "
-        f"{counts.only_arm:,} only {arm_name}); {chance(counts.p)}."
-    )
+    words = f"Both get the same of the {counts.n:,} examples right; {chance(counts.p)}."
+    if counts.differing:
+        only = f"{counts.only_baseline:,} only the baseline gets right, {counts.only_arm:,} only {arm_name}"
+        words = f"{counts.differing:,} of {counts.n:,} examples differ ({only}); {chance(counts.p)}."
     return [
         Test("exact McNemar", "examples", words, counts.p, estimate.value, estimate.interval, counts.n, seed),
     ]
