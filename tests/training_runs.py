@@ -11,7 +11,7 @@ from oelm_core.data import synthetic
 from oelm_core.runs.folder import RunFolder, create
 from oelm_core.runs.metrics import read_metrics
 
-SHAPE = {"layers": 2, "d_model": 32, "heads": 2, "d_ff": 64, "vocab": 320, "positions": 64}
+SHAPE = {"layers": 2, "d_model": 32, "heads": 2, "d_ff": 64, "vocab": len(synthetic.vocabulary()) + 16, "positions": 64}
 OELM_BERT = {"name": "oelm-freeze", "init": "head-qr", "from": "gaussian", "freeze": ["query", "key"]}
 
 BERT: dict[str, Any] = {

@@ -72,7 +72,6 @@ def load(
     sources = find_sources(data)
     loaded: dict[str, Examples] = {}
     full = 0
-    fingerprint = hashlib.sha256()
     for split, source in sources.items():
         kept = _cache_file(cache, source, tokenizer, data, split)
         examples = _read_cached(kept)
@@ -82,15 +81,22 @@ def load(
             _write_cached(kept, examples)
         full += int((examples.lengths >= data.max_length).sum())
         loaded[split] = examples
-        for part in (examples.tokens, examples.segments, examples.starts, examples.labels):
-            fingerprint.update(np.ascontiguousarray(part).tobytes())
     train = loaded.pop("train")
     if not loaded:
         train, held_out = hold_out(train, data)
         loaded = {"validation": held_out}
     if data.limit:
         train = select(train, np.arange(min(data.limit, len(train))))
-    return ClassificationData(data.name, train, loaded, classes, full, fingerprint.hexdigest()[:16])
+    return ClassificationData(data.name, train, loaded, classes, full, fingerprint([train, *loaded.values()]))
+
+
+def fingerprint(splits: Iterable[Examples]) -> str:
+    """Names what a run trains and is judged on: equal only for equal tokens and labels in equal order."""
+    digest = hashlib.sha256()
+    for examples in splits:
+        for part in (examples.tokens, examples.segments, examples.starts, examples.labels):
+            digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -151,13 +157,13 @@ def _hub_source(named: sets.NamedSet, place: sets.Split) -> Source:
     return Source(f"{place.repo} ({place.name})", str(table._fingerprint), lambda: table)
 
 
-def load_from_hub(name: str, place: sets.Split) -> Any:
+def load_from_hub(name: str, place: sets.Split, streaming: bool = False) -> Any:
     """A split through the `datasets` library: its cache, or the network where there is one."""
     import datasets
 
     datasets.disable_progress_bars()
     try:
-        return datasets.load_dataset(place.repo, place.config, split=place.name)
+        return datasets.load_dataset(place.repo, place.config, split=place.name, streaming=streaming)
     except Exception as error:  # the library raises a dozen kinds for "cannot reach it"
         looked = [str(sets.kept_folder(name)), *map(str, sets.hub_cache_folders(place))]
         raise NotFound(

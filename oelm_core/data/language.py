@@ -112,6 +112,12 @@ def open_prepared(folder: Path, data: Data, tokenizer: PreTrainedTokenizerFast) 
             f" experiment's has {len(tokenizer)}, {tokenizer_hash(tokenizer)}); set data.tokenizer or prepare it again."
         )
     train = _stream(folder, manifest, "train")
+    prepared = manifest.get("max_tokens")
+    if prepared is not None and (data.max_tokens is None or data.max_tokens > len(train)):
+        raise BadInput(
+            f"{folder}: only the first {prepared} tokens were prepared, the experiment asks for"
+            f" {data.max_tokens or 'all'}; prepare it again into another folder or set data.max_tokens={prepared}."
+        )
     if data.max_tokens:
         train = train[: data.max_tokens]
     train, validation = _cut(train, folder, manifest, data)

@@ -77,7 +77,11 @@ def prepare(
         from oelm_core.data import synthetic
 
         return synthetic.ensure(named.name, sets.cache_dir())
-    if named and named.kind == "classification":
+    if (experiment and experiment.data.classes) or (named and named.kind == "classification"):
+        if path or named is None:
+            raise BadInput(
+                f"{name}: files of a classification set are read as they are; give them as data.path to a run."
+            )
         return tables.keep(named, folder, progress)
     if workers:  # read once, by the tokenizer's thread pool, when it first starts
         os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
@@ -88,17 +92,21 @@ def prepare(
     if how == "random":
         held_out = HeldOut(spec.validation_fraction if spec else 0.01, spec.validation_seed if spec else 42)
     column = (spec.text or ["text"])[0] if spec else "text"
-    sources = text_sources(name, path, column)
+    most = spec.max_tokens if spec else (named.max_tokens if named and not path else None)
+    sources = text_sources(name, path, column, partly=most is not None)
     try:
-        return write_tokens(folder, name, sources, loaded, held_out, progress)
+        return write_tokens(folder, name, sources, loaded, held_out, progress, most)
     except OSError as error:
         raise Refused(
             f"cannot write {folder}: {error.strerror or error}; what is there is kept, run the same command again."
         ) from None
 
 
-def text_sources(name: str, path: str | None, column: str = "text") -> dict[str, TextSource]:
-    """Split -> documents, from files or, for a named set, through the `datasets` library."""
+def text_sources(name: str, path: str | None, column: str = "text", partly: bool = False) -> dict[str, TextSource]:
+    """Split -> documents, from files or, for a named set, through the `datasets` library.
+
+    `partly`: only the beginning will be read, so the whole need not be fetched.
+    """
     if path:
         splits = files.find_splits(Path(path), (*files.TEXTS, *files.TABLES))
         return {split: _file_source(splits[split], column) for split in ("train", "validation") if split in splits}
@@ -109,7 +117,7 @@ def text_sources(name: str, path: str | None, column: str = "text") -> dict[str,
         return text_sources(name, str(synthetic.ensure(named.name, sets.cache_dir())))
     if named.kind != "language":
         raise BadInput(f"data.name {name}: this is a classification set, not text for a language model.")
-    return {split: _hub_source(named.name, place) for split, place in named.splits.items()}
+    return {split: _hub_source(named.name, place, partly) for split, place in named.splits.items()}
 
 
 def _file_source(texts: list[Path], column: str) -> TextSource:
@@ -127,14 +135,14 @@ def _file_source(texts: list[Path], column: str) -> TextSource:
     return TextSource(", ".join(map(str, texts)), identity, None, size, documents)
 
 
-def _hub_source(name: str, place: sets.Split) -> TextSource:
+def _hub_source(name: str, place: sets.Split, partly: bool) -> TextSource:
     from oelm_core.data.classification import load_from_hub
 
-    table = load_from_hub(name, place)
+    table = load_from_hub(name, place, streaming=partly)
     return TextSource(
         f"{place.repo} ({place.name})",
-        str(table._fingerprint),
-        len(table),
+        f"{place.repo} {place.config} {place.name}" if partly else str(table._fingerprint),
+        None if partly else len(table),
         None,
         lambda: (row["text"] for row in table),
     )
@@ -147,11 +155,15 @@ def write_tokens(
     tokenizer: PreTrainedTokenizerFast,
     held_out: HeldOut | None = None,
     progress: Progress | None = None,
+    max_tokens: int | None = None,
 ) -> Path:
-    """Tokenises sources into `folder`: train.bin, validation.bin, manifest.json. Goes on where it was interrupted."""
+    """Tokenises sources into `folder`: train.bin, validation.bin, manifest.json. Goes on where it was interrupted.
+
+    With max_tokens, reading the training text stops soon after that many.
+    """
     if "train" not in sources:
         raise BadInput(f"{name}: there is no training text (train.txt) beside {next(iter(sources.values())).where}.")
-    plan = _plan(name, sources, tokenizer, held_out)
+    plan = {**_plan(name, sources, tokenizer, held_out), "max_tokens": max_tokens}
     done = read_json(folder / "manifest.json")
     if done is not None:
         _same_or_refuse(folder, done, plan)
@@ -225,8 +237,14 @@ class _Writer:
                 if len(shard) == SHARD:
                     self._write(split, shard, number, source)
                     shard = []
+            if split == "train" and not shard and self._enough():
+                break
         if shard:
             self._write(split, shard, number, source)
+
+    def _enough(self) -> bool:
+        most = self.journal["plan"]["max_tokens"]
+        return most is not None and self.journal["counts"]["train"]["tokens"] >= most
 
     def _open_at_journal(self, split: str) -> None:
         """Cuts away what was written after the last journal entry."""
@@ -254,6 +272,8 @@ class _Writer:
         if self.progress:
             tokens = sum(count["tokens"] for count in self.journal["counts"].values())
             done, whole = (upto, source.count) if source.count else (self.characters, source.characters)
+            most = self.journal["plan"]["max_tokens"] if split == "train" else None
+            done, whole = (tokens, most) if most else (done, whole)
             self.progress(upto, tokens, min(1.0, done / whole) if whole else None)
 
 
@@ -276,8 +296,16 @@ def _plan(
     }
 
 
+_MADE_OF = (
+    ("tokenizer", "another tokenizer"),
+    ("source", "another source"),
+    ("held_out", "another split"),
+    ("max_tokens", "another amount of text"),
+)
+
+
 def _same_or_refuse(folder: Path, manifest: dict[str, Any], plan: dict[str, Any]) -> None:
-    for key, what in (("tokenizer", "another tokenizer"), ("source", "another source"), ("held_out", "another split")):
+    for key, what in _MADE_OF:
         if manifest.get(key) != plan[key]:
             raise BadInput(
                 f"{folder}: already prepared from {what} ({manifest.get(key)}, now {plan[key]});"

@@ -35,6 +35,8 @@ class NamedSet:
     labels: tuple[str, ...] = ()
     held_out: str = "split"
     """How `oelm data prepare` holds validation text out unless an experiment says otherwise: split, random or tail."""
+    max_tokens: int | None = None
+    """How much of the text `oelm data prepare` takes unless an experiment says otherwise."""
 
 
 def _glue(task: str, about: str, text: tuple[str, ...], labels: tuple[str, ...]) -> NamedSet:
@@ -86,6 +88,7 @@ SETS: dict[str, NamedSet] = {
             "web pages linked from Reddit",
             {"train": Split("Skylion007/openwebtext", None, "train")},
             held_out="tail",
+            max_tokens=100_000_000,
         ),
         NamedSet(
             "wikitext103",

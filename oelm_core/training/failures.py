@@ -42,7 +42,7 @@ def outcome_of(error: BaseException, train: Train | None) -> tuple[str, str, boo
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
+    return isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     )
 

@@ -40,8 +40,8 @@ def choose(asked: str, device: torch.device) -> Precision:
             return Precision("fp32", device, "train.precision amp: this CPU is fastest in fp32, so fp32 it is")
         return Precision(asked, device)
     if asked != "amp":
-        if asked == "bf16" and not torch.cuda.is_bf16_supported():
+        if asked == "bf16" and torch.cuda.get_device_capability(device)[0] < 8:
             raise BadInput(f"train.precision bf16: {torch.cuda.get_device_name()} has no bf16; write fp16 or fp32.")
         return Precision(asked, device)
-    best = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
+    best = "bf16" if torch.cuda.get_device_capability(device)[0] >= 8 else "fp16"
     return Precision(best, device, f"train.precision amp: {torch.cuda.get_device_name()} takes {best}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from oelm_core.runs.folder import read_json
 
 PR_SET_PDEATHSIG = 1
-GRACE = 60.0  # seconds for the last checkpoint after the runner is gone
+GRACE = 120.0  # seconds for the last checkpoint after the runner is gone
 
 
 def guard(folder: Path) -> Watch:
