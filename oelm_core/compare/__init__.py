@@ -96,7 +96,13 @@ def _compare(
         raise NotFound(_nothing(evidence, study))
     rank = {preset.lower(): place for place, preset in enumerate(order)}
     evidence = sorted(evidence, key=lambda e: (rank.get(e.preset.lower(), len(rank)), e.created))
-    groups = {key: arms_of(members, order) for key, members in split_groups(evidence).items()}
+    split = split_groups(evidence)
+    groups = {
+        key: arms_of(members, order)
+        for key, members in split.items()
+        if any("metric" in e.values for e in members)  # a group without any result is footnotes only
+    }
+    notes = notes + [line for key, members in split.items() if key not in groups for e in members for line in e.missing]
     require_baseline(asked, groups.values())
     if len(groups) > 1:
         names = [f"{dataset} ({metric}, {model})" for _, dataset, model, metric in groups]
@@ -128,7 +134,9 @@ def _group(key: tuple[str, str, str, str], arms: list[ArmRuns], catalogue: Catal
     if base is not None:  # the baseline leads, the rest keep their order
         arms = [base, *(arm for arm in arms if arm is not base)]
     against = {arm.name: own_baseline(arm, arms, base, asked is not None) for arm in arms if arm is not base}
-    leaders = {id(b) for b in against.values() if b} | {id(base)}
+    chosen = {id(against[arm.name]) for arm in arms if arm.config.get("baseline") and arm.name in against}
+    against = {name: partner for name, partner in against.items() if id(_named(arms, name)) not in chosen}
+    leaders = chosen | {id(base)}
     built = {a.name: build_arm(a.name, a.runs, catalogue, metric, is_baseline=id(a) in leaders) for a in arms}
     pairs, audit, controls = [], [], Controls(catalogue)
     for arm in arms:
@@ -157,6 +165,10 @@ def _group(key: tuple[str, str, str, str], arms: list[ArmRuns], catalogue: Catal
         tuple(merged(ordered(audit))),
         equal_settings([_subject(arm) for arm in arms]),
     )
+
+
+def _named(arms: Sequence[ArmRuns], name: str) -> ArmRuns:
+    return next(arm for arm in arms if arm.name == name)
 
 
 def _subject(arm: ArmRuns) -> Subject:

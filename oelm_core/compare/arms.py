@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from oelm_core.compare.comparison import Arm, Curve, Measure
-from oelm_core.compare.evidence import Evidence
+from oelm_core.compare.evidence import Evidence, is_number
 
 if TYPE_CHECKING:
     from oelm_core.presets import Catalogue
@@ -70,7 +70,7 @@ def _curves(runs: Sequence[Evidence], metric: str) -> dict[str, tuple[Curve, ...
         found = []
         for e in runs:
             records = e.train if train else e.evals
-            points = tuple((r["step"], float(r[key])) for r in records if isinstance(r.get(key), (int, float)))
+            points = tuple((r["step"], float(r[key])) for r in records if is_number(r.get(key)))
             if points:
                 found.append(Curve(e.seed, points))
         if found:

@@ -52,15 +52,17 @@ class Evidence:
 
     @property
     def started(self) -> float:
-        return min((a["started"] for a in self.attempts if _is_number(a.get("started"))), default=self.created)
+        return min((a["started"] for a in self.attempts if is_number(a.get("started"))), default=self.created)
 
 
 def gather(run: Run) -> Evidence:
     """Reads everything the comparison needs from a run's folder; a torn or missing file only costs its own numbers."""
     folder: RunFolder = run.folder
     meta = folder.read("run") or {}
-    config: dict[str, Any] = run.config or meta.get("config") or {}
-    result, checks = folder.read("result"), folder.read("checks") or {}
+    config = _readable(run.config, ("model", "data", "method", "train"))
+    result, checks = folder.read("result"), _readable(folder.read("checks"), ("census", "qk_scale", "data", "model"))
+    if result is not None:
+        result = _readable(result, _RESULT_PARTS)
     evals, train = read_curves(folder.metrics)
     missing = _missing(run, folder, result, evals)
     metric, direction = headline(result or {}, config, evals)
@@ -91,6 +93,18 @@ def gather(run: Run) -> Evidence:
         missing=tuple(missing),
         run=meta,
     )
+
+
+_RESULT_PARTS = (
+    *("metric", "best", "final", "reached", "parameters", "timing", "seconds", "memory", "frozen", "data", "model"),
+    *("device", "versions"),
+)
+
+
+def _readable(content: Mapping[str, Any] | None, parts: tuple[str, ...]) -> dict[str, Any]:
+    """The content with every part that should be a mapping being one: a stranger's file must not stop the table."""
+    kept = dict(content or {})
+    return kept | {part: kept[part] if isinstance(kept.get(part), dict) else {} for part in parts if part in kept}
 
 
 def read_curves(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -148,7 +162,7 @@ def _newest(folder: Path, keys: tuple[str, str]) -> dict[str, Any] | None:
         content = read_json(path)  # a torn file: the one before it still tells something
         if content and all(isinstance(content.get(key), list) for key in keys):
             first, second = (content[key] for key in keys)
-            if first and len(first) == len(second):
+            if first and len(first) == len(second) and all(map(is_number, (*first, *second))):
                 return content
     return None
 
@@ -162,7 +176,8 @@ def _record(line: bytes, kind: str) -> list[dict[str, Any]]:
     return [record] if good else []
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """A finite number; NaN and infinity stay out of tables, axes and JSON."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -187,7 +202,7 @@ def _values(
     result: Mapping[str, Any], checks: Mapping[str, Any], evals: list[dict[str, Any]], metric: str, direction: str
 ) -> dict[str, float]:
     best, final = result.get("best") or {}, result.get("final") or {}
-    scored = [record for record in evals if _is_number(record.get(metric))]
+    scored = [record for record in evals if is_number(record.get(metric))]
     if not best and scored:
         best = (min if direction == "lower" else max)(scored, key=lambda record: record[metric])
         final = scored[-1]
@@ -217,11 +232,11 @@ def _values(
         "qk_row_norm": (checks.get("qk_scale") or {}).get("mean_row_norm"),
         "eval_examples": (result.get("data") or {}).get("eval_examples"),
     }
-    for mark, when in (result.get("reached") or {}).items():
-        percent = round(float(mark) * 100)
-        found[f"reached_{percent}_step"] = (when or {}).get("step")
-        found[f"reached_{percent}_seconds"] = (when or {}).get("seconds")
-    return {name: float(value) for name, value in found.items() if _is_number(value)}
+    for mark, percent in (("0.8", 80), ("0.9", 90)):
+        when = (result.get("reached") or {}).get(mark)
+        if isinstance(when, dict):
+            found |= {f"reached_{percent}_step": when.get("step"), f"reached_{percent}_seconds": when.get("seconds")}
+    return {name: float(value) for name, value in found.items() if is_number(value)}
 
 
 def _facts(meta: Mapping[str, Any], result: Mapping[str, Any], checks: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,12 +66,13 @@ def arms_of(runs: Sequence[Evidence], order: Sequence[str] = ()) -> list[ArmRuns
         by_arm.setdefault((run.preset, run.config_hash), []).append(run)
     presets = [preset for preset, _ in by_arm]
     first_of = {preset: next(r for (p, _), r in by_arm.items() if p == preset)[0] for preset in presets}
-    arms = []
+    arms: list[ArmRuns] = []
     for (preset, _), members in by_arm.items():
         name = preset
         if presets.count(preset) > 1 and members[0] is not first_of[preset]:
             name = f"{preset} ({', '.join(config_differences(first_of[preset].config, members[0].config)) or 'again'})"
-        arms.append(ArmRuns(name, tuple(members)))
+        taken = sum(arm.name == name or arm.name.startswith(f"{name} #") for arm in arms)
+        arms.append(ArmRuns(f"{name} #{taken + 1}" if taken else name, tuple(members)))
     rank = {preset.lower(): place for place, preset in enumerate(order)}
     return sorted(arms, key=lambda arm: rank.get(arm.newest.preset.lower(), len(rank)))
 
@@ -104,11 +105,14 @@ def find_baseline(arms: Sequence[ArmRuns], asked: str | None = None) -> ArmRuns 
 
 
 def own_baseline(arm: ArmRuns, arms: Sequence[ArmRuns], group_baseline: ArmRuns | None, asked: bool) -> ArmRuns | None:
-    """The baseline the arm's preset names when it is present, else the group's."""
+    """The arm of the baseline preset that the arm names, nearest in recipe (both may carry --set); else the group's."""
     if asked:
         return group_baseline
     name = str(arm.config.get("baseline") or "").lower()
-    return next((other for other in arms if other.name.lower() == name and other is not arm), group_baseline)
+    named = [other for other in arms if other.newest.preset.lower() == name and other is not arm]
+    if not named:
+        return group_baseline
+    return min(named, key=lambda other: len(config_differences(other.config, arm.config)))
 
 
 def is_untouched(config: Mapping[str, Any]) -> bool:

@@ -16,7 +16,7 @@ _PREAMBLE = r"""\documentclass[10pt]{article}
 _LATIN = (
     "\\usepackage[T1]{fontenc}\n\\usepackage[utf8]{inputenc}\n\\IfFileExists{lmodern.sty}{\\usepackage{lmodern}}{}\n"
 )
-_CHINESE = "\\usepackage[UTF8]{ctex}\n"
+_CHINESE = "% compile with xelatex\n\\usepackage[UTF8]{ctex}\n"
 _SYMBOLS = {
     "\\": r"\textbackslash{}",
     "&": r"\&",

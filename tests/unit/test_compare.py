@@ -231,6 +231,49 @@ def test_the_numbers_of_an_arm_come_from_its_own_records(tmp_path):
     assert [len(curve.points) for curve in arm.curves["accuracy"]] == [4]
 
 
+def test_arms_changed_alike_are_paired_with_the_baseline_changed_alike(tmp_path):
+    short = "train.max_steps=200"
+    quick = (
+        experiment("rev-baseline", BERT, short),
+        experiment("rev-oelm", BERT, short, method=FROZEN, baseline=BASE.id),
+    )
+    runs = [write_run(tmp_path, e, number=n) for n, e in enumerate((BASE, OELM, *quick))]
+    (group,) = compare_runs(runs, CATALOGUE).groups
+    pairs = {pair.arm: pair.baseline for pair in group.pairs}
+    assert pairs == {
+        "rev-oelm": "rev-baseline",
+        "rev-oelm (train.max_steps=200)": "rev-baseline (train.max_steps=200)",
+    }
+    assert not [finding for finding in group.audit if finding.what == "training length"]
+
+
+def test_files_of_the_wrong_shape_cost_only_themselves(tmp_path):
+    runs = [write_run(tmp_path, e, number=n, labels=LABELS, predictions=LABELS) for n, e in enumerate((BASE, OELM))]
+    folder = runs[1].folder
+    result = folder.read("result")
+    folder.write(
+        "result", {**result, "best": [1, 2], "timing": "fast", "reached": {"0.8": 3, "x": None}, "memory": None}
+    )
+    folder.write("checks", {"census": 7, "qk_scale": []})
+    path = next(iter(folder.predictions.iterdir()))
+    path.write_text(json.dumps({"step": 400, "labels": ["a"] * 872, "predictions": [None] * 872}))
+    with open(folder.metrics, "a") as file:
+        file.write('{"t": 1, "step": 500, "kind": "eval", "accuracy": NaN}\n[]\n{"step": "x", "kind": "eval"}\n')
+    comparison = compare_runs(list_runs(tmp_path), CATALOGUE)
+    assert comparison.groups[0].arm("rev-oelm").metric.mean == pytest.approx(0.9)
+    json.dumps(comparison.to_json(), allow_nan=False)
+
+
+def test_a_group_without_any_result_is_footnoted_only(tmp_path):
+    runs = [
+        write_run(tmp_path, BASE, number=1),
+        write_run(tmp_path, STORY, number=2, state="failed", reason="oom", curve=[]),
+    ]
+    comparison = compare_runs(runs, CATALOGUE)
+    assert [group.dataset for group in comparison.groups] == ["reviews"]
+    assert any("failed (oom), so not complete; no evaluation" in note for note in comparison.footnotes)
+
+
 def test_the_json_has_the_keys_the_contract_names(tmp_path):
     runs = [write_run(tmp_path, e, number=n) for n, e in enumerate((BASE, OELM))]
     content = json.loads(json.dumps(compare(runs, CATALOGUE).to_json()))

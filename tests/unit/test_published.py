@@ -154,6 +154,12 @@ def test_parameter_counts_are_refuted_and_the_copied_share_is_recognised():
     assert found(shipped_audit(), "parameters", "sst2-oelm") == []
 
 
+def test_parameters_are_counted_on_the_meta_device_unless_told_otherwise():
+    pytest.importorskip("torch")
+    audit = audit_published(shipped(), only=["GPT-01", "GPT-02"])
+    assert any("71M; counted, they are 41,751,040" in f.why for f in found(audit, "parameters", "GPT-02"))
+
+
 def test_the_average_retention_is_recomputed():
     (finding,) = found(shipped_audit(), "average", "mnli-oelm")
     assert "98.50 %" in finding.why
