@@ -224,7 +224,7 @@ def tokenise(
         texts.append(str(parts[0]) if len(parts) == 1 else (str(parts[0]), str(parts[1])))
     if not texts:
         raise BadInput(f"{source.where}: the {split} split is empty.")
-    return _encode(texts, labels, data.max_length, tokenizer)
+    return encode(texts, labels, data.max_length, tokenizer)
 
 
 def _label(value: Any, names: list[str], classes: int, where: str, row: int, split: str) -> int:
@@ -241,7 +241,8 @@ def _label(value: Any, names: list[str], classes: int, where: str, row: int, spl
     return number
 
 
-def _encode(texts: list[Any], labels: list[int], max_length: int, tokenizer: PreTrainedTokenizerFast) -> Examples:
+def encode(texts: list[Any], labels: list[int], max_length: int, tokenizer: PreTrainedTokenizerFast) -> Examples:
+    """Texts, or pairs of them, as flat arrays, cut at max_length tokens."""
     inner = tokenizer.backend_tokenizer
     inner.no_padding()
     inner.enable_truncation(max_length)  # longest_first, as transformers does with truncation=True
