@@ -18,8 +18,7 @@ def follow(folders: Sequence[RunFolder], read: Callable[[RunFolder], Run] | None
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from oelm_core.runs.state import ENDED
-    from oelm_core.runs.store import read_run
+    from oelm_core.launch.anywhere import read_run
 
     read = read or read_run
     columns = (
@@ -45,6 +44,6 @@ def follow(folders: Sequence[RunFolder], read: Callable[[RunFolder], Run] | None
                     state=run.state,
                     metric=shown or metric(run.metric_name, run.metric_value),
                 )
-            if all(run.state in ENDED for run in runs):
+            if all(run.is_over for run in runs):
                 return runs
             time.sleep(0.3)

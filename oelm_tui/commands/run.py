@@ -19,6 +19,12 @@ After = Annotated[str | None, typer.Option(metavar="RUN", help="Wait until this 
 AfterAny = Annotated[bool, typer.Option("--after-any", help="With --after: go on even if that run fails.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Show progress to the end; Ctrl-C only stops following.")]
 Launcher = Annotated[str, typer.Option(help="local or slurm.")]
+Site = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slurm", metavar="KEY=VALUE", help="Change a setting of slurm.yaml, such as time=2:00:00; repeatable."
+    ),
+]
 
 
 def run(
@@ -32,21 +38,24 @@ def run(
     after_any: AfterAny = False,
     follow: Follow = False,
     launcher: Launcher = "local",
+    site: Site = None,
     folder: PresetsDir = None,
 ) -> None:
     """Start each preset with each seed in the background, and print one run id a line."""
     from oelm_core.config import override
-    from oelm_core.launch import local
+    from oelm_core.launch import anywhere
 
-    _check_launcher(launcher)
+    anywhere.check_launcher(launcher, site or ())
     found = catalogue(ctx, folder)
     experiments = [override(found.experiment(name), settings or []) for name in presets]
     waits_for = _after(after)
     folders = []
     for experiment in experiments:
         for number in seed or [experiment.seed]:
-            started = local.start(
+            started = anywhere.start(
+                launcher,
                 experiment,
+                site=site or (),
                 seed=number,
                 device=device,
                 per_run=per_run,
@@ -71,19 +80,22 @@ def study(
     after_any: AfterAny = False,
     follow: Follow = False,
     launcher: Launcher = "local",
+    site: Site = None,
     folder: PresetsDir = None,
 ) -> None:
     """Start every arm of a study for every seed, arms interleaved: A B A B."""
     from oelm_core.config import override
-    from oelm_core.launch.study import start_study
+    from oelm_core.launch import anywhere
 
-    _check_launcher(launcher)
+    anywhere.check_launcher(launcher, site or ())
     found = catalogue(ctx, folder)
     chosen = found.study(name)
-    folders = start_study(
+    folders = anywhere.start_study(
+        launcher,
         chosen.id,
         [override(found.experiment(arm), settings or []) for arm in chosen.arms],
         [42 + i for i in range(seeds)] if seeds else chosen.seeds,
+        site=site or (),
         device=device,
         per_run=per_run,
         pause=chosen.pause,
@@ -94,13 +106,6 @@ def study(
     )
     if follow:
         follow_to_end(folders)
-
-
-def _check_launcher(launcher: str) -> None:
-    from oelm_core.errors import BadInput
-
-    if launcher != "local":
-        raise BadInput(f"--launcher {launcher}: only local is here yet.")
 
 
 def _after(name: str | None) -> str | None:

@@ -24,8 +24,8 @@ def runs(
 ) -> None:
     """List the runs, newest first."""
     from oelm_core.errors import BadInput
+    from oelm_core.launch.anywhere import list_runs
     from oelm_core.runs.state import STATES
-    from oelm_core.runs.store import list_runs
 
     if state and state not in STATES:
         raise BadInput(f"--state {state}: is none of {', '.join(STATES)}.")
@@ -90,15 +90,14 @@ def logs(
     lines: Annotated[int, typer.Option("-n", help="How many of the last lines.", min=0)] = 50,
 ) -> None:
     """Show the end of a run's log."""
-    from oelm_core.runs.state import ENDED
-    from oelm_core.runs.store import find_run, read_run
+    from oelm_core.launch.anywhere import find_run, read_run
     from oelm_tui.logs.tail import tail
 
     run = find_run(name)
     if not run.folder.log.exists():
         note(f"{run.id} has written no log yet; it is {run.state}.")
     try:
-        for line in tail(run.folder.log, lines, follow=follow, ended=lambda: read_run(run.folder).state in ENDED):
+        for line in tail(run.folder.log, lines, follow=follow, ended=lambda: read_run(run.folder).is_over):
             print(line, flush=follow)
     except KeyboardInterrupt:
         return
@@ -109,11 +108,11 @@ def stop(
     now: Annotated[bool, typer.Option("--now", help="Kill at once, without a checkpoint.")] = False,
 ) -> None:
     """Stop a run, after a checkpoint unless --now, and wait until it has ended. Ctrl-C only stops waiting."""
-    from oelm_core.launch import local
-    from oelm_core.runs.store import find_run, read_run
+    from oelm_core.launch.anywhere import find_run, read_run
+    from oelm_core.launch.anywhere import stop as stop_run
 
     run = find_run(name)
-    local.stop(run, now=now)
+    stop_run(run, now=now)
     try:
         while not (ended := read_run(run.folder)).is_over:
             time.sleep(0.1)
@@ -128,11 +127,10 @@ def resume(
     force: Annotated[bool, typer.Option("--force", help="Even if its state is unknown.")] = False,
 ) -> None:
     """Go on from the newest complete checkpoint, in the same folder."""
-    from oelm_core.launch import local
-    from oelm_core.runs.store import find_run
+    from oelm_core.launch import anywhere
 
-    run = find_run(name)
-    local.resume(run, force=force)
+    run = anywhere.find_run(name)
+    anywhere.resume(run, force=force)
     print(run.id)
 
 
@@ -141,14 +139,13 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete a run's folder. A live run is never deleted."""
-    from oelm_core.launch import local
-    from oelm_core.runs.store import find_run
+    from oelm_core.launch import anywhere
 
-    run = find_run(name)
+    run = anywhere.find_run(name)
     if not yes and not typer.confirm(f"Delete {run.folder.path} with its log, metrics and checkpoints?"):
         note("nothing was deleted.")
         return
-    local.delete(run)
+    anywhere.delete(run)
     note(f"{run.id} is deleted.")
 
 
