@@ -120,8 +120,10 @@ class Home(HomeActions, Screen[None]):
             header.problem = snapshot.problem
             names = {view.id: view.run.preset for view in snapshot.runs if view.is_live}
             strip = self.query_one(DeviceStrip)
-            strip.names, strip.machine = names, snapshot.machine
-            self.query_one(DevicesPane).take(snapshot.machine, names)
+            pane = self.query_one(DevicesPane)
+            pane.take(snapshot.machine, names)
+            strip.history, strip.names, strip.machine = pane.history, names, snapshot.machine
+            self._size_strip()
             self.tree_of_presets.show(snapshot)
             self.runs_table.snapshot = snapshot
             self._show_count(snapshot)
@@ -219,7 +221,17 @@ class Home(HomeActions, Screen[None]):
         if self.classes != ours | others:
             self.set_classes(ours | others)  # all at once: each change of classes restyles the whole screen
         self.query_one("#pane-tabs", TabBar).current = self.pane
+        self._size_strip()
         self.panel.set_live(self.pane == "run" if one else self.pane != "devices")
+
+    def _size_strip(self) -> None:
+        """Two lines for the cards where there is room."""
+        machine = self.app.snapshot.machine if self.app.snapshot else None
+        roomy = machine is not None and len(machine.cards) > 1 and not self.one_pane and self.size.height >= 34
+        strip = self.query_one(DeviceStrip)
+        wanted = 2 if roomy else 1
+        if strip.size.height != wanted:
+            strip.styles.height = wanted
 
     def go_to(self, pane: str) -> None:
         """Brings a pane to the front and puts the focus in it."""

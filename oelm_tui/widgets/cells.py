@@ -56,6 +56,8 @@ def strip_of(runs: Iterable[Run], width: int, theme: Theme, base: Style, over: S
     """A full-width line; `over` is laid over everything (a cursor)."""
     segments = [Segment(text, base + role_style(role, theme)) for text, role in runs if text]
     strip = Strip(segments).adjust_cell_length(width, base)
-    if over is not None:
+    if over is not None and over.reverse:  # 16 colours: coloured signs would become coloured blocks
+        strip = Strip([Segment(segment.text, base + over) for segment in strip], strip.cell_length)
+    elif over is not None:
         strip = Strip([Segment(s.text, (s.style or base) + over) for s in strip], strip.cell_length)
     return strip

@@ -8,9 +8,10 @@ from rich.cells import cell_len
 from textual.reactive import reactive
 
 from oelm_tui import glyphs
-from oelm_tui.glyphs import bar
+from oelm_tui.glyphs import bar, sparkline
 from oelm_tui.lab import numbers
-from oelm_tui.lab.cards import Card, Machine
+from oelm_tui.lab.cards import Card, History, Machine
+from oelm_tui.widgets.cells import fit
 from oelm_tui.widgets.lines import Line, Lines
 
 WHOSE_ROLES = {"free": "ok", "ours": "arm0", "other": "other", "lost": "bad"}
@@ -21,6 +22,7 @@ class DeviceStrip(Lines):
     machine: reactive[Machine | None] = reactive(None)
     names: reactive[dict[str, str]] = reactive(dict)
     """Run id to the short name shown for it."""
+    history: History | None = None
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         machine = self.machine
@@ -28,19 +30,26 @@ class DeviceStrip(Lines):
             return [[(" devices: looking", "faint")]]
         if not machine.cards:
             return [_processor(machine, width)]
-        for detail in (3, 2, 1, 0):
-            parts = [_card(card, detail, self.names) for card in machine.cards]
-            size = sum(cell_len(text) for part in parts for text, _ in part) + 3 * len(parts) + 4
-            if size <= width or detail == 0:
-                line: Line = [(" GPU " if width >= 80 else " ", "faint")]
-                for part in parts:
-                    line += [*part, ("   " if detail else "  ", "")]
-                return [line]
+        rows = max(1, height)
+        per_row = -(-len(machine.cards) // rows)
+        for detail in (4, 3, 2, 1, 0):
+            parts = [_card(card, detail, self.names, self.history) for card in machine.cards]
+            column = max(sum(cell_len(text) for text, _ in part) for part in parts) + (3 if detail else 2)
+            if column * per_row + 5 <= width or detail == 0:
+                return [
+                    self._row(parts[start : start + per_row], column, width) for start in range(0, len(parts), per_row)
+                ]
         return []
 
+    def _row(self, parts: list[Line], column: int, width: int) -> Line:
+        line: Line = [(" GPU " if width >= 80 else " ", "faint")]
+        for part in parts:
+            line += fit(tuple(part), column)
+        return line
 
-def _card(card: Card, detail: int, names: dict[str, str]) -> Line:
-    """detail 3: bar, use, memory, temperature, owner; 2: no bar; 1: use and owner; 0: index and use."""
+
+def _card(card: Card, detail: int, names: dict[str, str], history: History | None) -> Line:
+    """4: history and bars; 3: bar, use, memory, temperature, owner; 2: no bar; 1: use and owner; 0: index and use."""
     role = WHOSE_ROLES[card.whose]
     use = "--" if card.utilisation is None else f"{card.utilisation:.0f}%"
     if detail == 0:
@@ -49,17 +58,20 @@ def _card(card: Card, detail: int, names: dict[str, str]) -> Line:
     line: Line = [(f"{card.index} ", "faint")]
     if card.whose == "lost":
         return [*line, (f"{glyphs.signs.bad} {label[: 8 * detail]}", "bad")]
-    if detail == 3:
-        line.append((bar(None if card.utilisation is None else card.utilisation / 100, 8) + " ", role))
-    line.append((use.rjust(4), role))
+    if detail == 4 and history is not None:
+        line.append((sparkline(list(history.use.get(card.uuid, ())), 12), role))
+    elif detail >= 3:
+        line.append((bar(None if card.utilisation is None else card.utilisation / 100, 8), role))
+    line.append((use.rjust(5 if detail >= 3 else 4), role))
+    if detail == 4:
+        line.append((f" {bar(card.memory_share, 6)}", "faint"))
     if detail >= 2:
         used = numbers.size(card.memory_used).removesuffix("G")
         total = numbers.size(card.memory_total).replace(".0G", "G")
-        line.append((f" {used}/{total}", ""))
-    if detail == 3 and card.temperature is not None:
-        line.append(
-            (f" {card.temperature:.0f}°" if not glyphs.signs.ascii_only else f" {card.temperature:.0f}C", "faint")
-        )
+        line.append((f" {used}/{total}".ljust(9), ""))
+    if detail >= 3 and card.temperature is not None:
+        degree = "C" if glyphs.signs.ascii_only else "°"
+        line.append((f" {card.temperature:.0f}{degree}", "faint"))
     return [*line, (f" {label}", role)]
 
 
