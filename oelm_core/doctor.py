@@ -145,15 +145,16 @@ def _datasets() -> Iterator[Finding]:
 
 
 def _slurm() -> Iterator[Finding]:
-    if not shutil.which("sbatch"):
-        yield Finding("slurm", "good", "not here (only needed for --launcher slurm)")
+    from oelm_core.launch import slurm
+
+    found = slurm.discover()
+    if found.problem:
+        yield Finding("slurm", "warn", f"it is here but says: {found.problem}", "is slurmctld up?")
         return
-    ended = subprocess.run(["sinfo", "-h", "-o", "%P %D %G"], capture_output=True, text=True, timeout=15)
-    if ended.returncode:
-        yield Finding("slurm", "warn", f"sbatch is here but sinfo says: {ended.stderr.strip()}", "is slurmctld up?")
-    else:
-        partitions = "; ".join(" ".join(line.split()) for line in ended.stdout.splitlines())
-        yield Finding("slurm", "good", f"partitions (name, nodes, gres): {partitions}")
+    site = home() / "slurm.yaml"
+    needs_site = bool(found.proposal) and not site.exists()
+    mend = f"write {site}; for example:\n{found.proposal}" if needs_site else ""
+    yield Finding("slurm", "warn" if needs_site else "good", "; ".join(found.findings), mend)
 
 
 def _terminal() -> Iterator[Finding]:

@@ -35,8 +35,8 @@ def _print(grade: str, check: str, found: str, mend: str) -> None:
     mark, colour = MARKS[grade]
     out = console()
     out.print(Text.assemble((f"{mark} ", colour), (f"{check:<10}", "bold"), found))
-    if mend:
-        out.print(Text(f"  {'':<10}{mend}", style="dim"))
+    for line in mend.splitlines():
+        out.print(Text(f"  {'':<10}{line}", style="dim"))
 
 
 apps = {"doctor": single(doctor)}
