@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from textual.reactive import reactive
 
+from oelm_core.runs.folder import RUN_ID
 from oelm_tui import glyphs
 from oelm_tui.glyphs import bar, sparkline
 from oelm_tui.lab import numbers
@@ -48,13 +49,19 @@ class DeviceStrip(Lines):
         return line
 
 
+def short_run(label: str) -> str:
+    """A run id as its preset; anything else as it is."""
+    named = RUN_ID.match(label)
+    return named["preset"] if named else label
+
+
 def _card(card: Card, detail: int, names: dict[str, str], history: History | None) -> Line:
     """4: history and bars; 3: bar, use, memory, temperature, owner; 2: no bar; 1: use and owner; 0: index and use."""
     role = WHOSE_ROLES[card.whose]
     use = "--" if card.utilisation is None else f"{card.utilisation:.0f}%"
     if detail == 0:
         return [(f"{card.index}:", "faint"), (use, role)]
-    label = names.get(card.label, card.label)
+    label = names.get(card.label) or short_run(card.label)
     line: Line = [(f"{card.index} ", "faint")]
     if card.whose == "lost":
         return [*line, (f"{glyphs.signs.bad} {label[: 8 * detail]}", "bad")]

@@ -1,0 +1,330 @@
+"""What the screen knows: snapshots, pace, stalls, columns that grow, details, the desk that never piles up."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.store import read_run
+from oelm_tui.actions import ACTIONS
+from oelm_tui.glyphs import ASCII, bar, sparkline
+from oelm_tui.lab import columns as columns_module
+from oelm_tui.lab.cards import History, Machine, card_of
+from oelm_tui.lab.columns import ColumnsReader, Tail
+from oelm_tui.lab.desk import Desk
+from oelm_tui.lab.detail import DetailReader, DetailRequest
+from oelm_tui.lab.sampler import LabSampler, read_notes, write_notes
+from oelm_tui.lab.settings import Settings
+from oelm_tui.lab.view import Notes, alarm_of, pace_of, view_of
+from oelm_tui.panels.config import differences
+from oelm_tui.panels.devices import device_lines
+from oelm_tui.panels.preset_rows import tallies, tree_rows
+from oelm_tui.panels.run_rows import method_name, short_device
+from oelm_tui.screens.dialogs import help_lines
+from oelm_tui.widgets.cells import fit, width_of
+from oelm_tui.widgets.table import Column, lay_out
+from tests.functional.tui_lab import NOW, catalogue, change, run_id, sources, write_lab
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_lab(tmp_path_factory.mktemp("lab") / ".oelm")
+
+
+def train(step: int, t: float, **values: float) -> dict:
+    return {"kind": "train", "step": step, "t": t, "loss": 1.0, **values}
+
+
+@pytest.fixture
+def running(lab):
+    return next(run for run in sources(lab).runs() if run.preset == "GPT-02")
+
+
+def test_the_pace_includes_evaluations_and_falls_back_to_the_step_time():
+    assert pace_of([train(0, 100.0), train(50, 110.0), train(100, 120.0)]) == 5.0
+    assert pace_of([train(10, 1.0, step_time=0.5)]) == 2.0
+    assert pace_of([]) is None
+
+
+def test_time_left_is_the_steps_left_at_the_present_pace(running):
+    view = view_of(running, [train(60_200, NOW - 100), train(61_200, NOW)], Notes(), NOW, NOW)
+    assert view.left == pytest.approx((100_000 - 61_200) / 10)
+
+
+def test_a_run_stalls_after_five_times_its_usual_time_but_an_evaluation_is_no_stall(running):
+    records = [train(step, NOW - 1000 + step) for step in range(0, 100, 10)]  # a record every 10 s
+    assert alarm_of(running, records, NOW - 45, NOW) is None
+    stalled = alarm_of(running, records, NOW - 51, NOW)
+    assert stalled is not None
+    assert stalled.kind == "stalled"
+    quick = [train(step, NOW - 10 + step / 10) for step in range(0, 100, 10)]  # a record every second
+    assert alarm_of(running, quick, NOW - 20, NOW) is None
+
+
+def test_a_non_finite_loss_raises_an_alarm_with_its_step(running):
+    alarm = alarm_of(running, [train(5, NOW, loss=math.nan)], NOW, NOW)
+    assert alarm is not None
+    assert alarm.words == "loss is nan at step 5"
+
+
+def test_a_mark_stays_until_it_was_seen_and_comes_back_for_a_new_failure(lab):
+    failed = next(run for run in sources(lab).runs() if run.state == "failed")
+    view = view_of(failed, [], Notes(), 0, NOW)
+    assert view.needs_a_look
+    assert not replace(view, notes=Notes(seen=NOW)).needs_a_look
+    again = view_of(replace(failed, ended=NOW + 10), [], Notes(seen=NOW), 0, NOW)
+    assert again.needs_a_look
+
+
+def test_notes_of_others_survive_ours(lab, running):
+    write_notes(running, tags=["a"], someone_elses=1)
+    write_notes(running, note="ours")
+    assert read_notes(running) == Notes(("a",), "ours", 0.0)
+    assert json.loads((running.folder.path / "notes.json").read_text())["someone_elses"] == 1
+    (running.folder.path / "notes.json").unlink()
+
+
+def test_a_snapshot_survives_runs_that_cannot_be_listed(lab):
+    def broken():
+        raise OSError("the network is down")
+
+    found = sources(lab)
+    found.runs = broken
+    snapshot = LabSampler(found).sample()
+    assert snapshot.runs == ()
+    assert snapshot.problem == "the network is down"
+
+
+def test_finished_runs_are_not_read_again(lab, monkeypatch):
+    sampler = LabSampler(sources(lab))
+    first = sampler.sample()
+    second = sampler.sample()
+    over = run_id("sst2-oelm", 5)
+    assert second.by_id[over] is first.by_id[over]
+
+
+def test_the_baseline_beside_a_run_has_its_seed_if_there_is_one(lab):
+    snapshot = LabSampler(sources(lab)).sample()
+    beside = snapshot.baseline_of(snapshot.by_id[run_id("GPT-02", 2)])
+    assert beside is not None
+    assert beside.run.preset == "GPT-01"
+    assert snapshot.baseline_of(beside) is None
+
+
+# Columns
+
+
+def write_metrics(path: Path, steps: range, mode: str = "w") -> None:
+    with open(path, mode) as file:
+        for step in steps:
+            file.write(json.dumps({"t": step, "step": step, "kind": "train", "loss": step / 2}) + "\n")
+
+
+def test_columns_grow_with_the_file_and_start_over_when_it_was_cut(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write_metrics(path, range(10))
+    reader = ColumnsReader(path)
+    assert reader.advance()
+    write_metrics(path, range(10, 15), "a")
+    assert reader.advance()
+    assert list(reader.columns["train"].column("loss")) == [step / 2 for step in range(15)]
+    assert not reader.advance()
+    write_metrics(path, range(3))
+    assert reader.advance()
+    assert len(reader.columns["train"]) == 3
+
+
+def test_a_large_file_is_skimmed_first_and_then_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(columns_module, "SKIM_FROM", 10_000)
+    monkeypatch.setattr(columns_module, "SKIM_PIECES", 8)
+    monkeypatch.setattr(columns_module, "SKIM_PIECE", 500)
+    path = tmp_path / "metrics.jsonl"
+    write_metrics(path, range(5000))
+    reader = ColumnsReader(path)
+    reader.advance()
+    skimmed = list(reader.columns["train"].column("step"))
+    assert 8 < len(skimmed) < 200
+    assert skimmed[0] == 0
+    assert skimmed[-1] > 4900
+    assert reader.behind
+    while reader.behind:
+        reader.advance()
+    assert list(reader.columns["train"].column("step")) == list(range(5000))
+    assert reader.columns.share == 1
+
+
+def test_a_key_that_appears_late_is_not_a_number_before(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"t":1,"step":1,"kind":"train"}\n{"t":2,"step":2,"kind":"train","lr":0.5}\nnot json\n{"x":1}\n')
+    reader = ColumnsReader(path)
+    reader.advance()
+    first, second = reader.columns["train"].column("lr")
+    assert math.isnan(first)
+    assert second == 0.5
+
+
+def test_tokens_of_an_evaluation_are_those_of_the_training_step_before_it(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    records = [
+        {"t": 0, "step": 1, "kind": "train", "tokens": 100},
+        {"t": 1, "step": 2, "kind": "train", "tokens": 200},
+        {"t": 2, "step": 2, "kind": "eval", "loss": 1.0},
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    reader = ColumnsReader(path)
+    reader.advance()
+    assert list(reader.columns.xs("eval", "tokens")) == [200]
+    assert list(reader.columns.xs("eval", "time")) == [2]
+
+
+def test_the_tail_keeps_the_newest_records_and_reads_only_what_is_new(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write_metrics(path, range(2000))
+    tail = Tail(kept=10)
+    assert [record["step"] for record in tail.read(path)] == list(range(1990, 2000))
+    write_metrics(path, range(2000, 2003), "a")
+    assert [record["step"] for record in tail.read(path)][-3:] == [2000, 2001, 2002]
+    write_metrics(path, range(2))
+    assert [record["step"] for record in tail.read(path)] == [0, 1]
+
+
+def test_a_detail_is_told_once_and_again_when_a_file_changed(lab, running):
+    reader = DetailReader()
+    request = DetailRequest(view_of(running, [], Notes(), NOW, NOW))
+    first = reader.read(request)
+    assert first is not None
+    assert len(first.samples) == 2
+    assert reader.read(request) is None
+    change(running, step=61_201)
+    assert (
+        reader.read(DetailRequest(view_of(read_run(RunFolder(running.folder.path)), [], Notes(), NOW, NOW))) is not None
+    )
+
+
+# The desk
+
+
+def test_a_desk_does_only_the_newest_of_what_was_asked_meanwhile():
+    gate, began, done = threading.Event(), threading.Event(), threading.Event()
+    worked: list[int] = []
+
+    def work(number: int) -> int:
+        worked.append(number)
+        began.set()
+        gate.wait(5)
+        return number
+
+    desk: Desk[int, int] = Desk("test", work, lambda answer: done.set() if answer == 3 else None)
+    desk.ask(1)
+    assert began.wait(5)
+    desk.ask(2)
+    desk.ask(3)
+    gate.set()
+    assert done.wait(5)
+    desk.close()
+    assert worked == [1, 3]
+
+
+def test_a_desk_goes_on_after_an_error_and_tells_it_once():
+    told: list[str] = []
+    answered = threading.Event()
+    work = {0: 1 / 3}
+
+    def divide(number: int) -> float | None:
+        if number == 9:
+            answered.set()
+        return 1 / number if number != 9 else work[0]
+
+    desk: Desk[int, float] = Desk("test", divide, lambda _: None, 0.01, lambda error: told.append(str(error)))
+    desk.ask(0)
+    for _ in range(200):
+        if told:
+            break
+        threading.Event().wait(0.01)
+    threading.Event().wait(0.05)  # several rounds with the same error
+    desk.ask(9)
+    assert answered.wait(5)
+    desk.close()
+    assert told == ["division by zero"]
+
+
+# Rows, cells, signs
+
+
+def test_columns_are_dropped_in_their_order_and_the_rest_is_shared_out():
+    columns = [Column("a", "", 5, keep=9), Column("b", "", 5, keep=1), Column("c", "", 5, keep=5, grow=True)]
+    assert [(c.key, w) for c, w in lay_out(columns, 40, {"c": 8})] == [("a", 5), ("b", 5), ("c", 27)]
+    assert [c.key for c, _ in lay_out(columns, 13, {})] == ["a", "c"]
+    assert [c.key for c, _ in lay_out(columns, 6, {})] == ["a"]
+
+
+def test_chinese_text_is_cut_and_padded_by_what_it_takes_on_the_screen():
+    assert sum(width_of(run) for run in fit("中文对齐测试", 7)) == 7
+    assert sum(width_of(run) for run in fit("中文", 7)) == 7
+    assert "".join(text for text, _ in fit("中文", 7, right=True)) == "   中文"
+
+
+def test_a_preset_counts_as_done_with_its_best_seed(lab):
+    views = LabSampler(sources(lab)).sample().runs
+    counted = tallies(views)
+    assert counted["sst2-oelm"].best == pytest.approx(0.9117)
+    assert counted["gpt-01"].live == 1
+    rows = tree_rows(catalogue(), views, {"family/bert", "data/bert/sst2", "studies"})
+    names = {row.key: row for row in rows}
+    assert names["arm/sst2-oelm"].cells["best"] == "91.17"
+    assert names["arm/sst2-oelm"].cells["published"][0] == "91.28"
+
+
+def test_differences_of_two_configurations_leave_out_stories():
+    here = {"id": "a", "title": "x", "train": {"lr": 1, "clip": None}, "seed": 1}
+    there = {"id": "b", "title": "y", "train": {"lr": 2, "clip": None}, "seed": 2}
+    assert differences(here, there) == {"train.lr": (1, 2)}
+
+
+def test_names_are_shown_as_the_author_writes_them():
+    assert method_name("oelm-freeze") == "OELM-Freeze"
+    assert method_name("lora") == "Lora"
+    assert short_device(["cuda:2", "GPU-abcdef12"]) == "2,abcd"
+
+
+def test_every_action_has_words_and_a_key_of_its_own_where_it_works():
+    for where in {action.where for action in ACTIONS}:
+        keys = [key for action in ACTIONS if action.where == where for key in action.keys.split(",")]
+        assert len(keys) == len(set(keys)), f"two actions of {where} share a key"
+    text = "\n".join("".join(part for part, _ in line) for line in help_lines())
+    assert all(action.help in text for action in ACTIONS)
+
+
+def test_bars_and_sparklines_are_as_wide_as_asked_even_for_the_unknown():
+    assert bar(0.5, 8) == "████    "
+    assert bar(None, 4) == "...."
+    assert sparkline([0, 50, 100, math.nan], 6) == "   ▄█ "
+    assert ASCII.state("running").isascii()
+
+
+def test_a_lost_card_stays_in_the_list_with_its_error():
+    from oelm_core.devices import Gpu, GpuProcess
+
+    lost = card_of(Gpu(index=0, error="GPU is lost"))
+    theirs = card_of(Gpu(index=1, processes=(GpuProcess(7, "user4", "python", 2**30, None),)))
+    ours = card_of(Gpu(index=2, lease="GPT-01-s42"))
+    assert [card.whose for card in (lost, theirs, ours, card_of(Gpu(index=3)))] == ["lost", "other", "ours", "free"]
+    history = History()
+    machine = Machine("host", (lost, theirs, ours))
+    history.add(machine)
+    text = "\n".join("".join(part for part, _ in line) for line in device_lines(machine, history, {}, 80))
+    assert "GPU is lost" in text
+    assert "user4" in text
+
+
+def test_broken_settings_give_the_defaults(tmp_path):
+    (tmp_path / "tui.json").write_text('{"theme": 3, "bell": "yes"}')
+    assert Settings.read(tmp_path) == Settings()
+    Settings("ansi-dark", False).write(tmp_path)
+    assert Settings.read(tmp_path) == Settings("ansi-dark", False)
