@@ -20,6 +20,8 @@ from oelm_core.training.precision import Precision
 from oelm_core.training.signals import Interrupted, StopRequest
 from oelm_core.training.tasks import StepBatch
 
+PROBED = 4  # texts whose attention is looked at
+
 
 class ClassificationTask:
     """Batches are packed, padded to their longest, or padded to data.max_length, as train.batching says."""
@@ -106,6 +108,15 @@ class ClassificationTask:
 
     def samples(self, model: nn.Module, step: int, precision: Precision) -> list[dict[str, str]]:
         return []
+
+    def probe(self, model: nn.Module) -> tuple[dict[str, Tensor], Tensor | None]:
+        examples = next(iter(self.data.validation.values()))
+        batch = packing.pad(examples, np.arange(min(PROBED, len(examples))), self.padding)
+        batch = batch.to(next(model.parameters()).device)
+        inputs = {"input_ids": batch.tokens, "attention_mask": batch.mask}
+        if packing.segment_count(model) > 1:
+            inputs["token_type_ids"] = batch.segments
+        return inputs, batch.mask
 
     def describe(self) -> dict[str, Any]:
         counts = {split: len(examples) for split, examples in self.data.validation.items()}

@@ -20,6 +20,7 @@ from oelm_core.training.tasks import StepBatch
 
 PROMPT_WORDS = 6  # tokens of a validation text that a sample starts from
 SAMPLE_TOKENS = 120
+PROBED, PROBED_TOKENS = 4, 64  # texts whose attention is looked at, and how much of each
 SAMPLE_RANK = 1 << 20  # draws of samples never coincide with a rank's dropout
 
 
@@ -119,6 +120,12 @@ class LanguageTask:
         starts = [0, *(ends + 1).tolist()]
         prompts = [text[start : start + PROMPT_WORDS] for start in starts]
         return [p for p in prompts if len(p) == PROMPT_WORDS and not (p == self.data.end_token).any()][:count]
+
+    def probe(self, model: nn.Module) -> tuple[dict[str, Tensor], Tensor | None]:
+        length = min(self.length, PROBED_TOKENS)
+        count = min(PROBED, sequence_count(self.data.validation, length))
+        inputs, _ = sequences(self.data.validation, np.arange(count), length)
+        return {"input_ids": torch.from_numpy(inputs).to(next(model.parameters()).device)}, None
 
     def describe(self) -> dict[str, Any]:
         whole = sequence_count(self.data.validation, self.length)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from oelm_core import attention_stats
 from oelm_core.freezing import apply_unfreezing, group_lr
 from oelm_core.training import checkpoint
 from oelm_core.training.batches import dropout_seed
@@ -211,6 +212,9 @@ class Loop:
             return False
         finally:
             s.model.train()
+        if s.experiment.train.attention_stats and s.ranks.main:
+            inputs, real = s.task.probe(s.model)
+            found.values.update(attention_stats.record(s.folder.path / "attention", step, s.model, inputs, real))
         seconds = time.monotonic() - began
         progress.eval_due = False
         progress.validation_seconds.append(seconds)

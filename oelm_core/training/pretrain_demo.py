@@ -24,9 +24,9 @@ from oelm_core.models import seeded
 from oelm_core.training.batches import Plan
 
 DEFAULT_SHAPE = Shape(layers=3, d_model=96, heads=4, d_ff=256, vocab=320, positions=64)
-STEPS = 400
+STEPS = 500
 BATCH = 64
-LR = 2e-3
+LR = 3e-3
 MASKED = 0.2
 SEED = 7
 INIT = 0.1  # BERT's usual 0.02 is for wide models: here logits would stay near zero and attention be learnt late

@@ -133,6 +133,9 @@ def cut_after(folder: RunFolder, step: int) -> None:
                 match = re.match(r"^step-(\d+)\.json$", file.name)
                 if match is None or int(match[1]) > step:
                     file.unlink()
+    for look in (folder.path / "attention").glob("step-*.json"):
+        if int(look.stem.removeprefix("step-")) > step:
+            look.unlink()
 
 
 def _cut_lines(path: Path, step: int) -> None:

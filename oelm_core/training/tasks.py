@@ -31,6 +31,8 @@ class Task(Protocol):
     """One for classification, one for language modelling."""
 
     plan: Plan
+    note: str | None
+    """Something the reader of the log should know, such as packing that could not be used."""
 
     def load(self, step: int, ranks: Ranks) -> StepBatch:
         """The step's data in host memory: a pure function of the step. Runs in a background thread."""
@@ -43,6 +45,9 @@ class Task(Protocol):
 
     def samples(self, model: nn.Module, step: int, precision: Precision) -> list[dict[str, str]]:
         """Generated texts `{prompt, text}`; empty for classifiers."""
+
+    def probe(self, model: nn.Module) -> tuple[dict[str, Tensor], Tensor | None]:
+        """A few validation texts, always the same, as the model's inputs; and which of their tokens are real."""
 
     def describe(self) -> dict[str, Any]:
         """`{name, fingerprint, train_examples, eval_examples, ...}` for result.json."""

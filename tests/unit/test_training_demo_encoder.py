@@ -18,11 +18,11 @@ SHAPE = Shape(layers=1, d_model=32, heads=2, d_ff=32, vocab=len(synthetic.vocabu
 
 
 def test_pretraining_is_deterministic_and_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = synthetic.ensure("demo-sentiment", tmp_path)
+    synthetic.write_sentiment(tmp_path, train=300, valid=10)
     said: list[str] = []
     monkeypatch.setattr(pretrain_demo, "BATCH", 16)
-    first, tokenizer = pretrain_demo.pretrain(SHAPE, data, said.append, steps=100)
-    again, _ = pretrain_demo.pretrain(SHAPE, data, said.append, steps=100)
+    first, tokenizer = pretrain_demo.pretrain(SHAPE, tmp_path, said.append, steps=100)
+    again, _ = pretrain_demo.pretrain(SHAPE, tmp_path, said.append, steps=100)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     assert float(said[0].split()[-1]) < math.log(len(tokenizer)) - 1
 
