@@ -1,0 +1,93 @@
+"""`oelm bench bert`: packed batches against padded ones, and what freezing saves in an encoder."""
+
+from __future__ import annotations
+
+from oelm_core.bench.claims import Claim, Effort, Section, Table, seconds
+from oelm_core.bench.freezing import freezing_claims
+from oelm_core.bench.sizes import BERT_BASE, TINY_BERT, Sizes
+from oelm_core.bench.variants import Measured, Recipe, ratio, take_turns
+
+MAKER = "oelm_core.bench.sentences:"
+IMPORTS = ("oelm_core.data.packing", "oelm_core.models.bert", "oelm_core.freezing")
+
+
+def measure(effort: Effort) -> Section:
+    sizes = TINY_BERT if effort.quick else BERT_BASE
+    section = Section("bert", f"BERT-base, a training step of {sizes.batch} short sentences")
+    _packing(section, sizes, effort)
+    _packed_is_the_same(section, effort)
+    layer = sizes.but(batch=8)
+    freezing_claims(section, layer, effort, None, classifier=True, layer="oelm_core.bench.sentences:bert_layer")
+    return section
+
+
+def _packing(section: Section, sizes: Sizes, effort: Effort) -> None:
+    size = sizes.as_dict()
+    recipes = {
+        kind: Recipe(MAKER + "bert_step", {**size, "batching": kind}, IMPORTS)
+        for kind in ("packed", "dynamic", "padded")
+    }
+    found = take_turns(
+        {kind: recipes[kind] for kind in ("packed", "dynamic")}, rounds=effort.rounds(8), threads=effort.threads
+    )
+    found.update(take_turns({"padded": recipes["padded"]}, rounds=effort.rounds(2), threads=effort.threads))
+    tokens = {kind: one.about["tokens_a_step"] for kind, one in found.items()}
+    rows = [
+        [
+            kind,
+            f"{tokens[kind]:,.0f}",
+            seconds(found[kind].median),
+            "" if kind == "packed" else _against(found, kind),
+            f"{found[kind].memory / 1e6:,.0f} MB",
+        ]
+        for kind in recipes
+    ]
+    lengths = found["packed"].about
+    note = (
+        f"Sentences as long as SST-2's: mean {lengths['mean_length']:.1f} tokens, longest {lengths['longest']}."
+        " All three see the same examples in the same steps; padded fills to 128, dynamic to the batch's longest,"
+        " packed puts several sentences into a row with a mask between them."
+    )
+    columns = ["batches", "tokens a step", "step", "ratio to packed", "peak memory"]
+    section.tables.append(Table("Batches without padding", columns, rows, note))
+    section.raw["packing"] = {kind: one.as_dict() for kind, one in found.items()}
+    fewer = tokens["padded"] / tokens["packed"]
+    section.claims.append(
+        Claim("packed: tokens a step against padding to 128", "at least 8x fewer", f"{fewer:.2f}x fewer", fewer >= 8)
+    )
+    faster = ratio(found, "dynamic", "packed")
+    section.claims.append(
+        Claim("packed: step against dynamic padding", "at least 2x as fast", str(faster), faster.value >= 2)
+    )
+
+
+def _against(found: dict[str, Measured], kind: str) -> str:
+    if len(found[kind].seconds) == len(found["packed"].seconds):
+        return str(ratio(found, kind, "packed"))
+    return f"{found[kind].median / found['packed'].median:.1f}x (not in turns)"
+
+
+def _packed_is_the_same(section: Section, effort: Effort) -> None:
+    """Logits of packed and padded batches, and that an epoch has every example once."""
+    worst: dict[str, float] = {}
+    complete = True
+    for arch in ("bert", "roberta"):
+        about = take_turns(
+            {arch: Recipe(MAKER + "packed_beside_padded", {"arch": arch})}, rounds=1, threads=effort.threads
+        )
+        worst[arch] = about[arch].about["difference"]
+        complete = complete and about[arch].about["every_example_once"]
+    found = ", ".join(f"{arch} {value:.1e}" for arch, value in worst.items())
+    section.claims.append(
+        Claim("packed: logits against padded ones", "equal to 1e-5", found, max(worst.values()) < 1e-5)
+    )
+    section.claims.append(
+        Claim(
+            "packed: examples of an epoch", "each exactly once", "each once" if complete else "not each once", complete
+        )
+    )
+    other = take_turns({"other": Recipe(MAKER + "cannot_pack")}, rounds=1, threads=effort.threads)["other"].about
+    section.claims.append(
+        Claim("a model that cannot be packed", "falls back and says so", other["said"], other["batching"] == "dynamic")
+    )
+    section.raw["packed_difference"] = worst

@@ -1,0 +1,126 @@
+"""`oelm bench gpt`: our GPT's step against its peers, what freezing saves, and what each choice bought."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oelm_core.bench import flops
+from oelm_core.bench.claims import Claim, Effort, Section, Table, megabytes, percent, seconds
+from oelm_core.bench.freezing import freezing_claims
+from oelm_core.bench.sizes import MEDIUM, TINY, Sizes
+from oelm_core.bench.variants import Measured, Recipe, ratio, take_turns
+
+GPT2 = "transformers.models.gpt2.modeling_gpt2"
+
+OURS = "ours"
+PEERS = {
+    "plain": "the author's plain way",
+    "nanoGPT-style": "nanoGPT-style",
+    "transformers GPT2": "transformers' GPT2 with SDPA",
+}
+CHOICES = {
+    "loss in chunks": "cross-entropy takes the logits 256 tokens at a time and never holds them all",
+    "attention in blocks": "SDPA with dropout stores all attention maps on a CPU; ours works in blocks of its cache's size",
+    "cheap dropout": "masks are 16 random bits a number, kept as a byte; torch's Bernoulli draws cost much more",
+    "fused optimiser": "AdamW in one pass over memory instead of a dozen per tensor",
+}
+
+
+def measure(effort: Effort) -> Section:
+    sizes = TINY if effort.quick else MEDIUM
+    section = Section("gpt", f"GPT Medium-512, a training step of {sizes.batch} x {sizes.length} tokens")
+    found = _against_peers(section, sizes, effort)
+    freezing_claims(section, sizes, effort, found, classifier=False, layer="oelm_core.bench.ours:gpt_layers")
+    _choices(section, sizes.but(batch=2), effort)
+    return section
+
+
+def _ours(arguments: dict[str, Any]) -> Recipe:
+    return Recipe("oelm_core.bench.ours:gpt", arguments, ("oelm_core.models.gpt", "oelm_core.freezing"))
+
+
+def _against_peers(section: Section, sizes: Sizes, effort: Effort) -> dict[str, Measured]:
+    size = sizes.as_dict()
+    recipes = {
+        OURS: _ours(size),
+        "ours, Q/K frozen": _ours({**size, "frozen": True}),
+        "plain": Recipe("oelm_core.bench.peers:plain_gpt", size),
+        "nanoGPT-style": Recipe("oelm_core.bench.peers:nano_gpt", size),
+        "transformers GPT2": Recipe("oelm_core.bench.peers:transformers_gpt2", size, (GPT2,)),
+        "GEMM": Recipe("oelm_core.bench.machine:Gemm", {"size": 256 if effort.quick else 2048}),
+    }
+    found = take_turns(recipes, rounds=effort.rounds(6), threads=effort.threads)
+    gemm = found["GEMM"].about["flops"] / found["GEMM"].median
+    work = {name: flops.expected(sizes, frozen="frozen" in name).total for name in recipes}
+    rows = []
+    for name in list(recipes)[:-1]:
+        one = found[name]
+        against = "" if name == OURS else str(ratio(found, name, OURS))
+        use = percent(work[name] / one.median / gemm)
+        wall = sorted(one.wall)[len(one.wall) // 2]
+        rows.append([name, seconds(one.median), seconds(wall), against, megabytes(one.memory), use])
+    note = (
+        f"{len(found[OURS].seconds)} rounds in turns. Ratio: how many times our time, median of the rounds with its"
+        " 95 % interval. Memory: most held above the libraries, in the variant's own process. MFU: counted FLOPs per"
+        f" second of the clock over those of a {'256' if effort.quick else '2048'}-square product in the same rounds"
+        f" ({gemm / 1e9:.0f} GFLOP per second of CPU time). nanoGPT and GPT2 have no dropout inside the feed-forward,"
+        " which is work they save; nanoGPT takes the fused AdamW only on a GPU, GPT2 has the one its Trainer takes."
+    )
+    columns = ["variant", "step", "wall", "ratio to ours", "peak memory", "MFU"]
+    section.tables.append(Table("Against what researchers use", columns, rows, note))
+    section.raw["peers"] = {name: one.as_dict() for name, one in found.items()}
+    _peer_claims(section, found)
+    return found
+
+
+def _peer_claims(section: Section, found: dict[str, Measured]) -> None:
+    plain = ratio(found, "plain", OURS)
+    section.claims.append(
+        Claim(
+            "GPT step against the author's plain implementation",
+            "at least 1.15x, interval above 1",
+            str(plain),
+            plain.value >= 1.15 and plain.low > 1,
+        )
+    )
+    fastest = min(("nanoGPT-style", "transformers GPT2"), key=lambda name: found[name].median)
+    best = ratio(found, fastest, OURS)
+    section.claims.append(
+        Claim(
+            f"GPT step against the fastest peer ({PEERS[fastest]})",
+            "at least 1.05x, interval above 1",
+            str(best),
+            best.value >= 1.05 and best.low > 1,
+        )
+    )
+    share = found[OURS].memory / found["plain"].memory
+    section.claims.append(
+        Claim(
+            "GPT peak memory against the plain implementation",
+            "at most 60 %",
+            f"{percent(share)} ({megabytes(found[OURS].memory)} of {megabytes(found['plain'].memory)})",
+            share <= 0.6,
+        )
+    )
+
+
+def _choices(section: Section, sizes: Sizes, effort: Effort) -> None:
+    """Each of our choices switched off in turn, the others on."""
+    size = sizes.as_dict()
+    names = list(CHOICES)
+    recipes = {OURS: _ours(size), **{name: _ours({**size, "without": name}) for name in names}}
+    found = take_turns(recipes, rounds=effort.rounds(7), threads=effort.threads)
+    rows = [
+        [
+            name,
+            str(ratio(found, name, OURS)),
+            megabytes(found[name].memory - found[OURS].memory),
+            CHOICES[name],
+        ]
+        for name in names
+    ]
+    note = f"Batch {sizes.batch} x {sizes.length}. Time: the step without the choice over the step with it."
+    section.tables.append(
+        Table("What each choice bought", ["choice", "time", "memory saved", "what it is"], rows, note)
+    )
+    section.raw["choices"] = {name: one.as_dict() for name, one in found.items()}

@@ -1,0 +1,155 @@
+"""Variants made of sentences: encoder steps on packed and padded batches whose lengths are like SST-2's."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oelm_core.bench.ours import bert_config, freeze
+from oelm_core.bench.sizes import TINY_BERT, Sizes
+from oelm_core.bench.stepping import Step, device
+from oelm_core.data import packing
+from oelm_core.data.classification import ClassificationData, Examples
+from oelm_core.models.bert import encoder_config, from_config
+
+BATCHES = 4
+
+
+def like_sst2(count: int, vocab: int, seed: int = 0) -> Examples:
+    """Examples of 3 to 60 tokens, 13 in the mean, most of them short: SST-2's training phrases."""
+    draw = np.random.default_rng(seed)
+    lengths = np.minimum(3 + draw.gamma(1.35, 10.5 / 1.35, count).astype(np.int64), 60)
+    tokens = draw.integers(5, vocab, int(lengths.sum()), dtype=np.int32)
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Examples(tokens, np.zeros(len(tokens), np.uint8), starts, draw.integers(0, 2, count))
+
+
+def bert_step(*, batching: str, frozen: bool = False, **given: Any) -> Step:
+    """A fine-tuning step; four different batches come round, the same for every kind of batching."""
+    sizes = Sizes(**given)
+    examples = like_sst2(sizes.batch * BATCHES, sizes.vocab)
+    torch.manual_seed(0)
+    model = from_config(bert_config(sizes)).to(device()).train()
+    freeze(model, frozen)
+    chosen = [np.arange(start, start + sizes.batch) for start in range(0, len(examples), sizes.batch)]
+    batches = [
+        make(examples, part, batching, sizes.length, packing.first_position(model)).to(device()) for part in chosen
+    ]
+    turn = itertools.cycle(batches)
+
+    def loss() -> Tensor:
+        batch = next(turn)
+        return F.cross_entropy(packing.logits(model, batch), batch.labels)
+
+    about = {
+        "tokens_a_step": sum(batch.tokens.numel() for batch in batches) / len(batches),
+        "mean_length": float(examples.lengths.mean()),
+        "longest": int(examples.lengths.max()),
+    }
+    return Round(Step(model, loss, "fused", about), len(batches))
+
+
+class Round(Step):
+    """All batches once, as one measurement, so that every round has the same work."""
+
+    def __init__(self, step: Step, count: int) -> None:
+        self.step, self.steps, self.about = step, count, step.about
+
+    def __call__(self) -> None:
+        for _ in range(self.steps):
+            self.step()
+
+
+def make(
+    examples: Examples, chosen: np.ndarray, batching: str, length: int, first: int = 0, pad: int = 0
+) -> packing.Batch:
+    if batching == "packed":
+        return packing.pack(examples, chosen, pad, first)
+    return packing.pad(examples, chosen, pad, length if batching == "padded" else None)
+
+
+def bert_layer(*, frozen: bool = False, **given: Any) -> Step:
+    """Forward and backward of one encoder layer."""
+    sizes = Sizes(**given)
+    torch.manual_seed(0)
+    model: Any = from_config(bert_config(sizes.but(layers=1, vocab=64))).to(device()).train()
+    freeze(model, frozen)
+    layer = model.bert.encoder.layer[0]
+    start = torch.randn(sizes.batch, sizes.length, sizes.d_model, device=device(), requires_grad=True)
+
+    def loss() -> Tensor:
+        start.grad = None
+        out = layer(start)
+        return (out[0] if isinstance(out, tuple) else out).sum()
+
+    return Step(layer, loss, None)
+
+
+class About:
+    """A variant that is only looked at."""
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        self.about = about
+
+    def __call__(self) -> None:
+        """Nothing to run."""
+
+
+def packed_beside_padded(arch: str) -> About:
+    """Largest difference of logits over an epoch of 300 sentences, and whether the epoch holds each of them once."""
+    from oelm_core.training.batches import Plan
+
+    config = encoder_config(_shape(), arch, 2, 0.1)
+    torch.manual_seed(0)
+    model = from_config(config).eval()
+    examples = like_sst2(300, TINY_BERT.vocab)
+    padding, first = int(config.pad_token_id or 0), packing.first_position(model)
+    plan = Plan(len(examples), 32, 1, 0)
+    worst, seen = 0.0, []
+    for step in range(1, plan.steps_per_epoch + 1):
+        chosen = plan.step(step)
+        batch = packing.pack(examples, chosen, padding, first)
+        with torch.no_grad():
+            padded = packing.logits(model, packing.pad(examples, chosen, padding))
+            worst = max(worst, float((packing.logits(model, batch) - padded).abs().max()))
+        seen += chosen[: len(batch.labels)].tolist()
+    return About({"difference": worst, "every_example_once": sorted(seen) == list(range(len(examples)))})
+
+
+def cannot_pack() -> About:
+    """What the trainer's task says and does when a model is not one that can be packed."""
+    from oelm_core.config import build_experiment
+    from oelm_core.training.classification_task import ClassificationTask
+
+    examples = like_sst2(64, TINY_BERT.vocab)
+    data = ClassificationData("sentences", examples, {"validation": examples}, 2, 0, "")
+    model = nn.Linear(1, 1)
+    task = ClassificationTask(_experiment(build_experiment), data, model, 0)
+    return About({"said": task.note or "", "batching": task.batching})
+
+
+def _experiment(build: Any) -> Any:
+    content = {
+        "id": "bench",
+        "family": "bert",
+        "title": "bench",
+        "model": {"name": "bench"},
+        "data": {"name": "sentences", "classes": 2},
+        "method": {"name": "baseline"},
+        "train": {"batch_size": 32, "max_steps": 1, "lr": 1e-4, "batching": "packed"},
+    }
+    return build(content, "bench")
+
+
+def _shape() -> Any:
+    from oelm_core.config import Shape
+
+    tiny = TINY_BERT
+    return Shape(
+        vocab=tiny.vocab, d_model=tiny.d_model, layers=tiny.layers, heads=tiny.heads, d_ff=tiny.d_ff, positions=130
+    )

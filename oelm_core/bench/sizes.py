@@ -1,0 +1,36 @@
+"""Sizes that variants of one comparison share: the network, the batch, dropout, threads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A decoder or encoder and its batch. The defaults are GPT Medium-512 under its recipe."""
+
+    vocab: int = 50257
+    d_model: int = 512
+    layers: int = 6
+    heads: int = 8
+    d_ff: int = 2048
+    dropout: float = 0.1
+    batch: int = 8
+    length: int = 512
+
+    def but(self, **changes: Any) -> Sizes:
+        return replace(self, **changes)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.length
+
+
+MEDIUM = Sizes()
+TINY = Sizes(vocab=512, d_model=64, layers=2, heads=2, d_ff=128, batch=2, length=32)
+BERT_BASE = Sizes(vocab=30522, d_model=768, layers=12, heads=12, d_ff=3072, batch=32, length=128)
+TINY_BERT = Sizes(vocab=512, d_model=64, layers=2, heads=2, d_ff=128, batch=8, length=128)

@@ -1,0 +1,50 @@
+"""One optimiser step, as every variant of a comparison does it: gradients, clipping, AdamW."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+CLIP = 1.0
+
+
+def device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def adamw(model: nn.Module, kind: str) -> torch.optim.AdamW:
+    """kind: fused, foreach, or default (what torch takes when nothing is said)."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    more: dict[str, Any] = {} if kind == "default" else {kind: True}
+    return torch.optim.AdamW(trained, lr=1e-4, betas=(0.9, 0.999), weight_decay=0.01, **more)
+
+
+class Step:
+    """A training step on a fixed batch. Calling it runs one; `about` says what the variant is made of."""
+
+    def __init__(
+        self, model: nn.Module, loss: Callable[[], Tensor], optimiser: str | None, about: dict[str, Any] | None = None
+    ) -> None:
+        self.model, self.loss = model, loss
+        self.trained = [p for p in model.parameters() if p.requires_grad]
+        self.optimiser = adamw(model, optimiser) if optimiser else None
+        self.about = {"trained": sum(p.numel() for p in self.trained), **(about or {})}
+
+    def __call__(self) -> None:
+        self.loss().backward()
+        if self.optimiser is None:
+            for parameter in self.trained:
+                parameter.grad = None
+            return
+        nn.utils.clip_grad_norm_(self.trained, CLIP)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+
+
+def token_batch(vocab: int, batch: int, length: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Inputs and next tokens `[batch, length]`, drawn once."""
+    drawn = torch.randint(0, vocab, (batch, length + 1), generator=torch.Generator().manual_seed(seed)).to(device())
+    return drawn[:, :-1].contiguous(), drawn[:, 1:].contiguous()

@@ -1,0 +1,106 @@
+"""Variants made of text: our preparation beside `datasets.map`, and batches cut from token arrays."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oelm_core.bench.worker_parts import Calls
+
+WORDS = 12_000
+
+
+def documents_of(count: int, seed: int = 0) -> list[str]:
+    """Texts of 50 to 350 words from a vocabulary with the frequencies of a language (Zipf)."""
+    draw = random.Random(seed)
+    letters = "etaoinshrdlucmfw"
+    words = ["".join(draw.choices(letters, k=draw.randint(2, 10))) for _ in range(WORDS)]
+    weights = [1 / rank for rank in range(1, WORDS + 1)]
+    return [" ".join(draw.choices(words, weights, k=draw.randint(50, 350))) + "." for _ in range(count)]
+
+
+def byte_level_tokenizer(texts: list[str]) -> Any:
+    """A fast tokenizer of GPT-2's kind, trained on some of the texts."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=8000, special_tokens=["<|endoftext|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    inner.train_from_iterator(texts[:1000], trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|endoftext|>")
+
+
+def our_preparation(documents: int, workers: int) -> Calls:
+    """`oelm data prepare` on texts in memory, into token files."""
+    os.environ["RAYON_NUM_THREADS"] = str(workers)
+    from oelm_core.data.prepare import TextSource, write_tokens
+
+    texts = documents_of(documents)
+    tokenizer = byte_level_tokenizer(texts)
+    kept = tempfile.TemporaryDirectory(prefix="oelm-bench-")
+    source = TextSource("memory", "bench", len(texts), None, lambda: texts)
+    number = iter(range(1_000_000))
+
+    def call() -> None:
+        write_tokens(Path(kept.name) / str(next(number)), "bench", {"train": source}, tokenizer)
+
+    calls = Calls(call, keep=kept)
+    ids = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
+    calls.about = {"tokens": sum(len(encoded.ids) for encoded in ids)}
+    return calls
+
+
+def datasets_map(documents: int, workers: int) -> Calls:
+    """What a script does: `Dataset.map` with the fast tokenizer, batched, in as many processes."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    texts = documents_of(documents)
+    tokenizer = byte_level_tokenizer(texts)
+    kept = tempfile.TemporaryDirectory(prefix="oelm-bench-")
+    table = datasets.Dataset.from_dict({"text": texts})
+    number = iter(range(1_000_000))
+
+    def encode(batch: dict[str, list[str]]) -> dict[str, Any]:
+        return {"ids": tokenizer(batch["text"], add_special_tokens=False)["input_ids"]}
+
+    def call() -> None:
+        table.map(
+            encode,
+            batched=True,
+            num_proc=workers if workers > 1 else None,
+            remove_columns=["text"],
+            cache_file_name=str(Path(kept.name) / f"{next(number)}.arrow"),
+            load_from_cache_file=False,
+        )
+
+    return Calls(call, keep=kept)
+
+
+def packed_batches() -> Calls:
+    from oelm_core.bench.sentences import like_sst2
+    from oelm_core.data import packing
+
+    examples = like_sst2(3200, 30_000)
+    chosen = np.random.default_rng(0).permutation(len(examples)).reshape(-1, 32)
+    turn = iter(np.tile(chosen, (1000, 1)))
+    return Calls(lambda: packing.pack(examples, next(turn), 0), 50)
+
+
+def token_batches() -> Calls:
+    from oelm_core.data.language import sequence_count, sequences
+
+    tokens = np.random.default_rng(0).integers(0, 50_000, 4_000_000).astype(np.uint16)
+    count = sequence_count(tokens, 512)
+    chosen = np.random.default_rng(0).permutation(count)[: count // 8 * 8].reshape(-1, 8)
+    turn = iter(np.tile(chosen, (1000, 1)))
+    return Calls(lambda: sequences(tokens, next(turn), 512), 50)
