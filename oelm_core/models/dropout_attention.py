@@ -38,13 +38,14 @@ def _blocks(length: int) -> list[tuple[int, int]]:
 
 
 def _probabilities(q: Tensor, k: Tensor, bias: Tensor | None, future: Tensor, start: int, end: int) -> Tensor:
-    """Logits `[H, end - start, end]` of one block of (scaled) queries, the future masked."""
+    """Attention weights `[H, end - start, end]` of one block of (scaled) queries, none on the future."""
     logits = torch.bmm(q[:, start:end], k[:, :end].transpose(1, 2))
     if bias is not None:
-        return logits.add_(bias[0, :, start:end, :end])
-    size = end - start
-    logits[..., start:end].masked_fill_(future[:size, :size], float("-inf"))
-    return logits
+        logits.add_(bias[0, :, start:end, :end])
+    else:
+        size = end - start
+        logits[..., start:end].masked_fill_(future[:size, :size], float("-inf"))
+    return torch.softmax(logits, dim=-1)
 
 
 class _DropoutAttention(torch.autograd.Function):
@@ -52,28 +53,24 @@ class _DropoutAttention(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
         batch, heads, length, width = query.shape
         out = torch.empty(batch, length, heads, width).transpose(1, 2)
-        norms = torch.empty(batch, heads, length, 1)
         future = torch.ones(BLOCK, BLOCK, dtype=torch.bool).triu(1)
         survivors: list[Tensor] = []
         share = 1.0
         for b in range(batch):
             q, k, v = query[b] * width**-0.5, key[b].contiguous(), value[b].contiguous()
             for start, end in _blocks(length):
-                logits = _probabilities(q, k, bias, future, start, end)
-                norm = torch.logsumexp(logits, dim=-1, keepdim=True)
-                norms[b, :, start:end] = norm
                 keep, share = kept((heads, end - start, end), dropout)
                 survivors.append(keep)
-                p = logits.sub_(norm).exp_().mul_(keep)
+                p = _probabilities(q, k, bias, future, start, end).mul_(keep)
                 out[b, :, start:end] = torch.bmm(p, v[:, :end])
         out /= share
-        ctx.save_for_backward(query, key, value, bias, out, norms, *survivors)
+        ctx.save_for_backward(query, key, value, bias, *survivors)
         ctx.share = share
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, bias, out, norms, *survivors = ctx.saved_tensors
+        query, key, value, bias, *survivors = ctx.saved_tensors
         batch, heads, length, width = query.shape
         d_query, d_key, d_value = (torch.zeros(batch, length, heads, width).transpose(1, 2) for _ in range(3))
         d_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[3] else None
@@ -82,14 +79,13 @@ class _DropoutAttention(torch.autograd.Function):
         for b in range(batch):
             q, k, v = query[b] * width**-0.5, key[b].contiguous(), value[b].contiguous()
             d_out = grads[0][b] / ctx.share
-            drift = (grads[0][b] * out[b]).sum(-1, keepdim=True)  # sum_j p_j dp_j of each query
             d_k, d_v = torch.zeros_like(k), torch.zeros_like(v)
             for start, end in _blocks(length):
-                keep = next(masks)
-                p = _probabilities(q, k, bias, future, start, end).sub_(norms[b, :, start:end]).exp_()
+                keep = next(masks).float()  # used twice; products with booleans convert them each time
+                p = _probabilities(q, k, bias, future, start, end)
                 block_out = d_out[:, start:end].contiguous()
                 d_p = torch.bmm(block_out, v[:, :end].transpose(1, 2)).mul_(keep)
-                d_logits = d_p.sub_(drift[:, start:end]).mul_(p)
+                d_logits = torch._softmax_backward_data(d_p, p, -1, p.dtype)
                 d_v[:, :end].baddbmm_(p.mul_(keep).transpose(1, 2), block_out)
                 d_query[b, :, start:end] = torch.bmm(d_logits, k[:, :end]) * width**-0.5
                 d_k[:, :end].baddbmm_(d_logits.transpose(1, 2), q[:, start:end])
