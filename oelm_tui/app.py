@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App
-from textual.reactive import reactive
+from textual.reactive import var
 
 from oelm_core.errors import LabError
 from oelm_core.runs.folder import home as lab_home
@@ -41,8 +41,8 @@ class OelmApp(App[None]):
     BINDINGS = bindings("app")
     COMMANDS = {LabCommands}
     ENABLE_COMMAND_PALETTE = True
-    snapshot: reactive[Snapshot | None] = reactive(None, always_update=True)
-    detail: reactive[Detail | None] = reactive(None, always_update=True)
+    snapshot: var[Snapshot | None] = var(None, always_update=True)
+    detail: var[Detail | None] = var(None, always_update=True)
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class OelmApp(App[None]):
         self.sampler = LabSampler(sources or self._own_sources())
         self._reader = DetailReader()
         self.crash_file: Path | None = None
+        self._when_presets_come: Callable[[], object] | None = None
         self._told: set[tuple[str, str]] | None = None
         self._sampled_at = time.monotonic()
         self.desks: dict[str, Desk[Any, Any]] = {
@@ -118,7 +119,7 @@ class OelmApp(App[None]):
 
         for theme in (DARK, LIGHT):
             self.register_theme(theme)
-        self.theme = self.settings.theme if self.settings.theme in THEMES else THEMES[0]
+        self.theme = self.settings.theme if self.settings.theme in self._themes else THEMES[0]
         self.push_screen(Home())
         self.desks["lab"].ask(None)
         self.set_interval(1.0, self._watch_the_sampler)
@@ -128,6 +129,9 @@ class OelmApp(App[None]):
         self._sampled_at = time.monotonic()
         self.snapshot = event.snapshot
         self._raise_attention(event.snapshot)
+        if event.snapshot.catalogue is not None and self._when_presets_come is not None:
+            then, self._when_presets_come = self._when_presets_come, None
+            then()
         if first:  # the presets come after the first paint: reading them costs more than everything before
             self.desks["catalogue"].ask(None)
 
@@ -217,13 +221,19 @@ class OelmApp(App[None]):
 
     # Screens
 
+    def _has_presets(self, then: Callable[[], object]) -> bool:
+        """Whether the presets are there; if not, what was asked for is done as soon as they are."""
+        if self.snapshot is not None and self.snapshot.catalogue is not None:
+            return True
+        self._when_presets_come = then
+        return False
+
     def open_launch(self, arms: Sequence[str], study: str | None) -> None:
         if self.refuse_writing():
             return
-        catalogue = self.snapshot.catalogue if self.snapshot else None
-        if catalogue is None:
-            self.say("the presets are still being read")
-        elif not arms and study is None:
+        if not self._has_presets(lambda: self.open_launch(arms, study)):
+            return
+        if not arms and study is None:
             self.say("choose a preset or a study first (1)")
         else:
             from oelm_tui.screens.launch import Launch
@@ -238,8 +248,7 @@ class OelmApp(App[None]):
         focus: str | None = None,
         export: bool = False,
     ) -> None:
-        if self.snapshot is None or self.snapshot.catalogue is None:
-            self.say("the presets are still being read")
+        if not self._has_presets(lambda: self.open_compare(study, presets, runs, focus, export)):
             return
         from oelm_tui.screens.compare import Compare
 
@@ -261,10 +270,15 @@ class OelmApp(App[None]):
         self.exit()
 
     def action_next_theme(self) -> None:
-        place = THEMES.index(self.theme) if self.theme in THEMES else -1
-        self.theme = THEMES[(place + 1) % len(THEMES)]
+        names = self._themes
+        place = names.index(self.theme) if self.theme in names else -1
+        self.theme = names[(place + 1) % len(names)]
         self._keep(theme=self.theme)
         self.say(f"theme {self.theme}")
+
+    @property
+    def _themes(self) -> list[str]:
+        return [name for name in THEMES if name in self.available_themes]
 
     def action_toggle_bell(self) -> None:
         self._keep(bell=not self.settings.bell)

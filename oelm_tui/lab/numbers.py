@@ -28,7 +28,9 @@ def metric(name: str | None, value: float | None) -> str:
         return "nan" if math.isnan(value) else "inf"
     if is_share(name):
         return f"{value * 100:.2f}"
-    return f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}" if abs(value) < 1e5 else f"{value:.1e}"
+    size_of_it = abs(value)
+    digits = 3 if size_of_it < 10 else 2 if size_of_it < 100 else 1
+    return f"{value:.{digits}f}" if size_of_it < 1e5 else f"{value:.1e}"
 
 
 def duration(seconds: float | None) -> str:

@@ -16,7 +16,6 @@ from oelm_tui.actions import bindings, hints
 from oelm_tui.lab.detail import Detail
 from oelm_tui.lab.snapshot import Snapshot
 from oelm_tui.lab.view import RunView
-from oelm_tui.messages import DetailRead
 from oelm_tui.panels.preset_rows import about
 from oelm_tui.screens.home_actions import HomeActions
 from oelm_tui.widgets.bars import Header, Hints, TabBar
@@ -254,6 +253,3 @@ class Home(HomeActions, Screen[None]):
             self.action_compare()
         else:
             self.go_to(event.name)
-
-    def on_detail_read(self, event: DetailRead) -> None:
-        self.take_detail(event.detail)

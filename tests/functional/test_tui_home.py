@@ -40,7 +40,8 @@ def test_the_lab_is_on_one_screen(lab):
         assert "92.89" in text
         assert "validation perplexity" in text
         assert "GPT-01 (baseline)" in text
-        assert "97% 22.1/24G" in text
+        assert "97%" in text
+        assert "22.1/24G 78° user4" in text
         assert "l Launch" in text
 
     drive(lab, script)
@@ -278,5 +279,26 @@ def test_a_theme_for_sixteen_colours_and_a_light_one_can_be_chosen(lab):
             await press(pilot, "T")
             names.append(app.theme)
         assert names == ["oelm-light", "ansi-dark", "ansi-light", "oelm-dark"]
+
+    drive(lab, script)
+
+
+def test_two_thousand_runs_scroll_filter_and_keep_the_cursor(lab):
+    from dataclasses import replace
+
+    async def script(app, pilot):
+        known = app.sampler.sources.runs()
+        many = [replace(known[n % 7], id=f"{known[n % 7].preset}-{n}", seed=n) for n in range(2000)]
+        app.sampler.sources.runs = lambda: many
+        app.desks["lab"].ask(None)
+        await settle(pilot)
+        table = app.screen.runs_table
+        assert len(table.rows) == 2000
+        await press(pilot, "end")
+        assert table.cursor == 1999
+        await press(pilot, "pageup", "home")
+        assert table.cursor == 0
+        await press(pilot, "slash", *"seed>=1990")
+        assert len(table.rows) == 10
 
     drive(lab, script)

@@ -284,6 +284,22 @@ def test_nothing_to_compare_is_said_in_words(lab):
         app.screen.runs_table.go_to(run_id("GPT-03", 3))
         await press(pilot, "space", "c")
         await compared(app, pilot)
-        assert "GPT-03" in text_of(app)
+        assert "nothing to compare" in text_of(app)
+
+    drive(lab, script)
+
+
+def test_a_comparison_asked_for_before_the_presets_are_read_opens_when_they_are(lab):
+    async def script(app, pilot):
+        loaded = app.snapshot.catalogue
+        app.sampler.catalogue = None
+        app.desks["lab"].ask(None)
+        await wait_until(pilot, lambda: app.snapshot.catalogue is None)
+        await pilot.press("c")
+        await pilot.pause()
+        assert not isinstance(app.screen, Compare)
+        app.sampler.catalogue = loaded
+        app.desks["lab"].ask(None)
+        await wait_until(pilot, lambda: isinstance(app.screen, Compare))
 
     drive(lab, script)

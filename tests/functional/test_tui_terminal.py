@@ -106,9 +106,13 @@ def test_from_the_first_launch_to_the_exported_table(terminal, tmp_path):
     walk_to(terminal, "demo-gpt-oelm", "gpt-oelm")
     terminal.press("Space", "l")
     terminal.wait_for("Cards per run")
-    terminal.press("Down", "Space", "Tab", "Tab", "Tab")
-    terminal.type("train.max_steps=30 train.eval_every=10")
+    terminal.press("Down", "Space")
     terminal.wait_for("2 runs on the processor")
+    for _ in range(3):
+        terminal.press("Tab")
+        time.sleep(0.5)  # where the focus is cannot be read off the screen
+    terminal.type("train.max_steps=30 train.eval_every=10 train.samples=0")
+    terminal.wait_until(lambda text: "Settings as read" in text and "train.samples=0" in text)
     terminal.press("C-s")
 
     # They appear, and move.

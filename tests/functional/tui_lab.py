@@ -10,7 +10,7 @@ import shutil
 from functools import lru_cache
 from pathlib import Path
 
-from oelm_core.presets import Catalogue, load_folders
+from oelm_core.presets import SHIPPED, Catalogue, load_folders
 from oelm_core.runs.folder import RunFolder, read_json, write_json
 from oelm_core.runs.state import Here
 from oelm_core.runs.store import Run, read_run
@@ -23,11 +23,19 @@ NOW = START + 20_000.0
 GIB = 2**30
 
 
+ARMS = ["sst2-baseline", "sst2-oelm", "sst2-random", "mnli-baseline", "mnli-oelm", "XNLI-01", "XNLI-02"]
+ARMS += [f"GPT-0{number}" for number in range(1, 6)]
+DEMO = ["demo-bert-baseline", "demo-bert-oelm", "demo-gpt-baseline", "demo-gpt-oelm"]
+
+
 @lru_cache(maxsize=1)
 def catalogue() -> Catalogue:
-    from oelm_core.presets import SHIPPED
-
-    return load_folders([SHIPPED])
+    """The author's arms and the demo's alone, so that a new preset does not change the pictures."""
+    whole = load_folders([SHIPPED])
+    return Catalogue(
+        {name: whole.experiments[name] for name in (*ARMS, *DEMO)},
+        {name: whole.studies[name] for name in ("sst2", "gpt-tinystories")},
+    )
 
 
 def cards() -> tuple[Card, ...]:
@@ -46,7 +54,9 @@ def run_id(preset: str, number: int, seed: int = 42) -> str:
     return f"{preset}-s{seed}-20260202-{number // 60:04d}{number % 60:02d}-{number:04x}"
 
 
+@lru_cache(maxsize=1)
 def machine() -> Machine:
+    """Always the same object: the history of its use then has one point, however often it is looked at."""
     return Machine("gpu43", cards(), 0.37, 32, 0.41, 128.0 * GIB, 0.62, 710.0 * GIB)
 
 
