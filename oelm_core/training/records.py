@@ -76,7 +76,7 @@ class Records:
         self.phase = phase or self.phase
         if self.active and (force or now - self._last_progress >= PROGRESS_EVERY):
             self._last_progress = now
-            content = {"step": step, "total": self.total, "t": round(now, 3), "phase": self.phase}
+            content = {"step": step, "total": self.total or None, "t": round(now, 3), "phase": self.phase}
             _write_plain(self.folder.path / "progress.json", content)
 
     def _maybe_system(self, step: int) -> None:

@@ -1,0 +1,41 @@
+"""The thread count belongs to a run: a resume keeps it, and another is used only when asked for, and noted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from oelm_core.config import build_experiment
+from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.metrics import read_metrics
+from oelm_core.training.checkpoint import Checkpoint
+from oelm_core.training.records import Records
+from oelm_core.training.session import set_threads
+from tests.training_runs import BERT
+
+
+@pytest.fixture(autouse=True)
+def _threads_put_back() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_a_resume_keeps_the_thread_count_unless_another_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = build_experiment({**BERT, "train": {**BERT["train"], "threads": 2}}, "test")
+    records = Records(RunFolder(tmp_path))
+    before = Checkpoint(tmp_path, 7, {"threads": 3})
+    monkeypatch.delenv("OELM_THREADS", raising=False)
+    assert set_threads(chosen, None, records) == 2
+    assert set_threads(chosen, before, records) == 3
+    assert torch.get_num_threads() == 3
+    assert read_metrics(tmp_path / "metrics.jsonl") == []
+    monkeypatch.setenv("OELM_THREADS", "1")
+    assert set_threads(chosen, before, records) == 1
+    (noted,) = read_metrics(tmp_path / "metrics.jsonl", "event")
+    assert "going on with 1 threads; it was 3" in noted["message"]
