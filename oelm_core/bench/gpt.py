@@ -20,7 +20,7 @@ PEERS = {
 }
 CHOICES = {
     "loss in chunks": "cross-entropy takes the logits 256 tokens at a time and never holds them all",
-    "attention in blocks": "SDPA with dropout stores all attention maps on a CPU; ours works in blocks of its cache's size",
+    "attention in blocks": "SDPA with dropout stores all attention maps on a CPU; ours works in blocks",
     "cheap dropout": "masks are 16 random bits a number, kept as a byte; torch's Bernoulli draws cost much more",
     "fused optimiser": "AdamW in one pass over memory instead of a dozen per tensor",
 }

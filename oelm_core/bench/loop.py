@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -9,11 +10,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from oelm_core.bench.claims import Claim, Effort, Section, Table, percent, seconds
-from oelm_core.bench.sizes import MEDIUM, TINY
+from oelm_core.bench.sizes import MEDIUM, SMALL, TINY
+from oelm_core.bench.statistics import paired_ratio
 from oelm_core.bench.variants import Recipe, ratio, take_turns
 from oelm_core.errors import LabError
 from oelm_core.runs.metrics import read_metrics
@@ -24,6 +27,7 @@ OVERHEAD, WAIT = 0.01, 0.02
 def measure(effort: Effort) -> Section:
     section = Section("loop", "The worker around its step")
     _worker(section, effort)
+    _waiting(section, effort)
     _records(section, effort)
     _precision(section, effort)
     _generation(section, effort)
@@ -97,6 +101,41 @@ def overhead(records: list[dict[str, Any]]) -> tuple[float, float, float]:
     if not shares:
         raise LabError("bench loop: the worker wrote too few train records to tell.")
     return statistics.median(shares), statistics.median(outside), statistics.median(inside)
+
+
+def _waiting(section: Section, effort: Effort) -> None:
+    """Threads that sleep while they wait, against torch's default of spinning; alone and on a busy machine."""
+    size = SMALL.as_dict()
+    recipes = {
+        policy: Recipe("oelm_core.bench.ours:gpt", size, (), {"OMP_WAIT_POLICY": policy})
+        for policy in ("passive", "active")
+    }
+    rows = []
+    for where, neighbours in (("alone", 0), (f"beside {effort.threads} busy processes", effort.threads)):
+        with busy(neighbours):
+            found = take_turns(recipes, rounds=effort.rounds(6), threads=effort.threads, repeat=2)
+        walls = {policy: statistics.median(one.wall) for policy, one in found.items()}
+        times = paired_ratio(found["active"].wall, found["passive"].wall)
+        rows.append([where, seconds(walls["passive"]), seconds(walls["active"]), str(times)])
+        section.raw[f"waiting, {where}"] = {policy: one.as_dict() for policy, one in found.items()}
+    note = (
+        "A step of a demo-sized GPT, wall clock. The worker asks for sleeping threads (OMP_WAIT_POLICY=passive) unless"
+        " the variable is set: spinning ones take the core from the thread they wait for."
+    )
+    columns = ["where", "sleeping (ours)", "spinning (default)", "ratio"]
+    section.tables.append(Table("Waiting without spinning", columns, rows, note))
+
+
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes that keep a core busy each."""
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
 
 
 def _records(section: Section, effort: Effort) -> None:

@@ -31,6 +31,7 @@ class Sizes:
 
 
 MEDIUM = Sizes()
+SMALL = Sizes(vocab=202, d_model=128, layers=4, heads=4, d_ff=512, batch=16, length=128)  # about the demo's
 TINY = Sizes(vocab=512, d_model=64, layers=2, heads=2, d_ff=128, batch=2, length=32)
 BERT_BASE = Sizes(vocab=30522, d_model=768, layers=12, heads=12, d_ff=3072, batch=32, length=128)
 TINY_BERT = Sizes(vocab=512, d_model=64, layers=2, heads=2, d_ff=128, batch=8, length=128)

@@ -74,7 +74,12 @@ class Child:
     def __init__(self, name: str, recipe: Recipe, threads: int) -> None:
         self.name = name
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "true"}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": str(threads),
+            "OMP_WAIT_POLICY": "passive",  # as the worker has it; else CPU time counts threads that only wait
+            "TOKENIZERS_PARALLELISM": "true",
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "oelm_core.bench.child"],
             stdin=subprocess.PIPE,

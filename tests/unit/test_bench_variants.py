@@ -1,0 +1,98 @@
+"""What the bench compares is comparable: same network, same loss, work as the formula says."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from oelm_core.bench import flops, ours, peers
+from oelm_core.bench.sentences import bert_step, like_sst2, packed_beside_padded
+from oelm_core.bench.sizes import BERT_BASE, MEDIUM, TINY, TINY_BERT, Sizes
+
+STILL = TINY.but(dropout=0.0)
+
+
+def copy_into_plain(model: torch.nn.Module, plain: peers.PeerGPT) -> None:
+    state = dict(model.named_parameters())
+    plain.words.weight.data.copy_(state["model.embed_tokens.weight"])
+    plain.places.weight.data.copy_(state["model.embed_positions.weight"])
+    for number, block in enumerate(plain.blocks):
+        start = f"model.layers.{number}."
+        for name in ("query", "key", "value", "out"):
+            theirs = {"out": "o"}.get(name, name[0])
+            getattr(block.attention, name).weight.data.copy_(state[f"{start}attention.{theirs}_proj.weight"])
+        for part, name in itertools.product(("weight", "bias"), ("up", "down")):
+            getattr(getattr(block, name), part).data.copy_(state[f"{start}ffn.{name}.{part}"])
+
+
+def test_the_plain_peer_is_the_same_network_as_ours() -> None:
+    mine, plain = ours.gpt(**STILL.as_dict()), peers.plain_gpt(**STILL.as_dict())
+    copy_into_plain(mine.model, plain.model)
+    assert mine.about["trained"] == plain.about["trained"]
+    assert mine.loss().item() == pytest.approx(plain.loss().item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("make", [peers.plain_gpt, peers.nano_gpt, peers.transformers_gpt2, ours.gpt])
+def test_every_variant_learns_its_batch(make) -> None:
+    step = make(**STILL.as_dict())
+    for group in step.optimiser.param_groups:
+        group["lr"] = 3e-3
+    before = step.loss().item()
+    for _ in range(5):
+        step()
+    assert step.loss().item() < before
+
+
+def test_transformers_gpt2_sees_the_same_next_tokens() -> None:
+    step = peers.transformers_gpt2(**STILL.as_dict())
+    assert step.model.config._attn_implementation == "sdpa"
+    assert step.loss().item() == pytest.approx(torch.log(torch.tensor(512.0)).item(), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "classifier"), [(MEDIUM, False), (TINY, False), (BERT_BASE, True), (TINY_BERT, True)]
+)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_counted_work_is_the_formulas_in_every_component(sizes: Sizes, classifier: bool, frozen: bool) -> None:
+    counted = flops.counted(sizes, frozen=frozen, classifier=classifier)
+    assert counted == flops.expected(sizes, frozen=frozen, classifier=classifier)
+
+
+def test_the_limits_of_freezing_are_the_known_ones() -> None:
+    assert flops.ideal_ratio(MEDIUM) == pytest.approx(1.0225, abs=5e-5)
+    assert flops.ideal_ratio(BERT_BASE, classifier=True) == pytest.approx(1.057, abs=5e-4)
+    assert flops.saved_bytes(MEDIUM, biases=False)["gradients"] == 4 * 3_145_728
+    assert flops.saved_bytes(BERT_BASE, biases=True)["optimiser"] == 8 * 14_174_208
+
+
+def test_sentences_are_as_long_as_those_of_sst2() -> None:
+    lengths = like_sst2(20_000, 1000).lengths
+    assert lengths.mean() == pytest.approx(13, abs=0.3)
+    assert lengths.max() == 60
+    assert lengths.min() >= 3
+
+
+def test_packed_steps_take_an_eighth_of_the_padded_tokens_and_the_same_examples() -> None:
+    sizes = TINY_BERT.but(batch=32).as_dict()
+    tokens = {kind: bert_step(batching=kind, **sizes).about["tokens_a_step"] for kind in ("packed", "padded")}
+    assert tokens["padded"] == 32 * 128
+    assert tokens["packed"] * 8 < tokens["padded"]
+
+
+@pytest.mark.parametrize("arch", ["bert", "roberta"])
+def test_packed_epochs_hold_every_example_once_with_equal_logits(arch: str) -> None:
+    about = packed_beside_padded(arch).about
+    assert about["difference"] < 1e-5
+    assert about["every_example_once"]
+
+
+@pytest.mark.parametrize("choice", sorted(ours.SWITCHES))
+def test_a_choice_switched_off_gives_the_same_loss(choice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from oelm_core.models import cpu_dropout, dropout_attention, gpt
+
+    for module, name in ((gpt, "linear_cross_entropy"), (dropout_attention, "usable"), (cpu_dropout, "cheaper_here")):
+        monkeypatch.setattr(module, name, getattr(module, name))  # put back what the switch changes
+    usual = ours.gpt(**STILL.as_dict()).loss().item()
+    assert ours.gpt(without=choice, **STILL.as_dict()).loss().item() == pytest.approx(usual, abs=1e-5)
