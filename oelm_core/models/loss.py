@@ -59,10 +59,12 @@ class _ChunkedSum(torch.autograd.Function):
                 continue
             slope = log_p.exp_()  # d loss / d logits = softmax - one_hot
             slope[torch.arange(len(target), device=target.device), target] -= 1
-            slope = (slope * counted.unsqueeze(1)).to(dtype)
+            slope = slope.mul_(counted.unsqueeze(1)).to(dtype)
             if grad_hidden is not None:
                 grad_hidden[piece] = slope @ used
-            if grad_weight is not None:
+            if grad_weight is not None and dtype == torch.float32:
+                grad_weight.addmm_(slope.T, hidden[piece].float())  # no second [vocab, d_model] for the sum
+            elif grad_weight is not None:
                 grad_weight += slope.T @ hidden[piece].to(dtype)
         ctx.save_for_backward(*(g for g in (grad_hidden, grad_weight) if g is not None))
         ctx.weight_dtype = weight.dtype
