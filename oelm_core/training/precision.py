@@ -37,7 +37,8 @@ def choose(asked: str, device: torch.device) -> Precision:
         if asked == "fp16":
             raise BadInput("train.precision fp16 needs a GPU; write fp32 or amp.")
         if asked == "amp":
-            return Precision("fp32", device, "train.precision amp: this CPU is fastest in fp32, so fp32 it is")
+            name, why = ("bf16", "has AMX, which multiplies in bf16") if _has_amx() else ("fp32", "has no AMX for bf16")
+            return Precision(name, device, f"train.precision amp: this CPU {why}, so {name} it is")
         return Precision(asked, device)
     if asked != "amp":
         if asked == "bf16" and torch.cuda.get_device_capability(device)[0] < 8:
@@ -45,3 +46,9 @@ def choose(asked: str, device: torch.device) -> Precision:
         return Precision(asked, device)
     best = "bf16" if torch.cuda.get_device_capability(device)[0] >= 8 else "fp16"
     return Precision(best, device, f"train.precision amp: {torch.cuda.get_device_name()} takes {best}")
+
+
+def _has_amx() -> bool:
+    """Whether bf16 products are done by matrix units; without them they are far slower than fp32 ones."""
+    ask = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return bool(ask and ask())
