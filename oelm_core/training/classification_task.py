@@ -16,6 +16,7 @@ from oelm_core.training import evaluate
 from oelm_core.training.batches import Plan, share
 from oelm_core.training.distributed import Ranks
 from oelm_core.training.evaluate import Evaluation
+from oelm_core.training.fitting import LargestBatch
 from oelm_core.training.precision import Precision
 from oelm_core.training.signals import Interrupted, StopRequest
 from oelm_core.training.tasks import StepBatch
@@ -39,6 +40,7 @@ class ClassificationTask:
                 self.batching = "dynamic"
                 self.note = f"train.batching packed: {why_not}; padding to each batch's longest instead"
         self.eval_batch = train.eval_batch_size or max(train.batch_size, 32)
+        self.largest = LargestBatch(fixed=train.eval_batch_size is not None)
 
     def _batch(self, examples: Examples, chosen: np.ndarray) -> packing.Batch:
         if self.batching == "packed":
@@ -86,15 +88,17 @@ class ClassificationTask:
         by_length = np.argsort(-examples.lengths, kind="stable")  # alike lengths together: less padding
         batches = [by_length[start : start + self.eval_batch] for start in range(0, len(by_length), self.eval_batch)]
         mine = batches[ranks.rank :: ranks.world]
-        scores = []
-        for chosen in mine:
+
+        def forward(chosen: np.ndarray) -> Tensor:
             if stop.number and ranks.world == 1:
                 raise Interrupted
             batch = self._batch(examples, chosen).to(ranks.device)
             with precision.autocast():
-                scores.append(packing.logits(model, batch).float())
+                return packing.logits(model, batch).float()
+
+        scores = list(self.largest.over(mine, forward))
         found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        for chosen, logits in zip(mine, scores, strict=True):
+        for chosen, logits in scores:
             labels = torch.from_numpy(examples.labels[chosen]).to(logits.device)
             losses = F.cross_entropy(logits, labels, reduction="none")
             found.append((chosen, logits.argmax(-1).cpu().numpy(), losses.cpu().numpy()))

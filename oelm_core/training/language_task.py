@@ -14,6 +14,7 @@ from oelm_core.training import evaluate
 from oelm_core.training.batches import Plan, dropout_seed, share
 from oelm_core.training.distributed import Ranks
 from oelm_core.training.evaluate import Evaluation
+from oelm_core.training.fitting import LargestBatch
 from oelm_core.training.precision import Precision
 from oelm_core.training.signals import Interrupted, StopRequest
 from oelm_core.training.tasks import StepBatch
@@ -33,6 +34,7 @@ class LanguageTask:
         train = experiment.train
         self.plan = Plan(sequence_count(data.train, self.length), train.batch_size, train.accumulate, experiment.seed)
         self.eval_batch = train.eval_batch_size or train.batch_size
+        self.largest = LargestBatch(fixed=train.eval_batch_size is not None)
         self.note: str | None = None
 
     def load(self, step: int, ranks: Ranks) -> StepBatch:
@@ -64,12 +66,14 @@ class LanguageTask:
         text, length = self.data.validation, self.length
         whole = sequence_count(text, length)
         batches = [np.arange(s, min(s + self.eval_batch, whole)) for s in range(0, whole, self.eval_batch)]
-        mine = []
-        for chosen in batches[ranks.rank :: ranks.world]:
+
+        def forward(chosen: np.ndarray) -> Tensor:
             if stop.number and ranks.world == 1:
                 raise Interrupted
             inputs, targets = map(torch.from_numpy, sequences(text, chosen, length))
-            mine.append((chosen, self._sums(model, inputs, targets, ranks.device, precision)))
+            return self._sums(model, inputs, targets, ranks.device, precision)
+
+        mine = list(self.largest.over(batches[ranks.rank :: ranks.world], forward))
         sums = np.zeros(whole)
         for part in ranks.gather([(chosen, loss.cpu().numpy()) for chosen, loss in mine]):
             for chosen, losses in part:
