@@ -316,6 +316,7 @@ def write_crash(error: BaseException) -> Path | None:
 
 def run_app(presets: Path | None, readonly: bool) -> None:
     """Opens the lab on this terminal; returns when it is left. A crash becomes one sentence that names a file."""
+    sys.setswitchinterval(0.001)  # keys must not wait while a thread reads half a million records
     app = OelmApp(presets, readonly)
     app.run()
     if app.return_code:

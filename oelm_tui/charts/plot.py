@@ -11,6 +11,8 @@ from oelm_tui.charts.canvas import AsciiCanvas, Canvas
 from oelm_tui.charts.reduce import Bucket, extent, reduce, value_at
 
 Row = list[tuple[str, str]]
+GUTTER = 6
+"""Columns for the labels of y: fixed, so that a live chart does not jump sideways when a label grows."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +75,19 @@ def draw(
     across = AsciiCanvas.dots_across if ascii_only else Canvas.dots_across
     legend_rows = 1
     plot_height = height - legend_rows - 2
-    # The labels' width decides the columns, but not the least and greatest value: a coarse pass finds those.
-    span = _y_span([_buckets(curve, x0, x1, 16) for curve in shown], view.log_y)
+    left = GUTTER
+    buckets = {id(curve): _buckets(curve, x0, x1, (width - left) * across) for curve in shown}
+    span = _y_span(list(buckets.values()), view.log_y)
     if span is None:
         return Picture([_nothing_finite(shown, view, width)] + [[] for _ in range(height - 1)], x0=x0, x1=x1)
     y0, y1, log_y = span
     ticks = (log_ticks if log_y else linear_ticks)(y0, y1, max(2, plot_height // 2))
     labels = [value_label(tick * (100 if percent else 1), (y1 - y0) * (100 if percent else 1)) for tick in ticks]
-    left = max((len(label) for label in labels), default=0) + 1
+    widest = max((len(label) for label in labels), default=0) + 1
+    if widest > left:  # rare: long labels take columns from the curves
+        left = widest
+        buckets = {id(curve): _buckets(curve, x0, x1, (width - left) * across) for curve in shown}
     columns = width - left
-    buckets = {id(curve): _buckets(curve, x0, x1, columns * across) for curve in shown}
     canvas = (AsciiCanvas if ascii_only else Canvas)(columns, plot_height)
     scale = _Scale(y0, y1, log_y, plot_height * canvas.dots_down)
     for curve in shown:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from oelm_tui import glyphs
 from oelm_tui.glyphs import STATE_ROLES
@@ -27,7 +28,12 @@ COLUMNS = (
     Column("flag", "", 1, keep=180),
 )
 SORTS = ("state", "created", "preset", "metric", "left", "step")
-_STATE_ORDER = ("running", "stopping", "starting", "waiting", "queued", "failed", "lost", "unknown", "stopped")
+_STATE_ORDER = {
+    state: place
+    for place, state in enumerate(
+        ("running", "stopping", "starting", "waiting", "queued", "failed", "lost", "unknown", "stopped")
+    )
+}
 METHOD_NAMES = {"baseline": "Baseline", "oelm-freeze": "OELM-Freeze", "oelm-random": "OELM-Random"}
 
 
@@ -114,22 +120,20 @@ def chosen(views: Sequence[RunView], query: Query, sort: str, descending: bool) 
     found = [view for view in views if query.matches(view.fields())] if query.terms else list(views)
     if sort in ("created", "age", ""):
         return found if descending or not sort else found[::-1]
-    known = [view for view in found if _sort_key(view, sort) is not None]
-    unknown = [view for view in found if _sort_key(view, sort) is None]
-    return sorted(known, key=lambda view: _sort_key(view, sort), reverse=descending) + unknown  # type: ignore[arg-type,return-value]
+    key = _SORT_KEYS.get(sort, lambda view: view.run.preset.lower())
+    keyed = [(key(view), view) for view in found]
+    known = [pair for pair in keyed if pair[0] is not None]
+    known.sort(key=lambda pair: pair[0], reverse=descending)
+    return [view for _, view in known] + [view for value, view in keyed if value is None]
 
 
-def _sort_key(view: RunView, sort: str) -> object:
-    run = view.run
-    keys: dict[str, object] = {
-        "state": _STATE_ORDER.index(run.state) if run.state in _STATE_ORDER else 99,
-        "preset": run.preset.lower(),
-        "method": run.method,
-        "seed": run.seed,
-        "dev": short_device(run.devices),
-        "step": run.step,
-        "rate": view.pace,
-        "left": view.left,
-        "metric": run.metric_value,
-    }
-    return keys.get(sort)
+_SORT_KEYS: dict[str, Callable[[RunView], Any]] = {
+    "state": lambda view: _STATE_ORDER.get(view.run.state, 99),
+    "method": lambda view: view.run.method,
+    "seed": lambda view: view.run.seed,
+    "dev": lambda view: short_device(view.run.devices),
+    "step": lambda view: view.run.step,
+    "rate": lambda view: view.pace,
+    "left": lambda view: view.left,
+    "metric": lambda view: view.run.metric_value,
+}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from textual.reactive import reactive
 
+from oelm_tui.lab import numbers
 from oelm_tui.lab.query import Query, parse
 from oelm_tui.lab.snapshot import Snapshot
+from oelm_tui.lab.view import RunView
 from oelm_tui.panels.run_rows import COLUMNS, SORTS, chosen, row_of
-from oelm_tui.widgets.table import Table
+from oelm_tui.widgets.table import Row, Table
 
 
 class RunsTable(Table):
@@ -17,6 +19,7 @@ class RunsTable(Table):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(COLUMNS, id=id)
         self._query = Query()
+        self._made: dict[str, tuple[RunView, str, Row]] = {}
         self.sorted_by, self.descending = "state", False
 
     @property
@@ -63,8 +66,18 @@ class RunsTable(Table):
             self.empty_words = "reading the runs"
             return
         self.marked &= set(snapshot.by_id)
+        if len(self._made) > 2 * len(snapshot.runs) + 100:
+            self._made.clear()
         views = chosen(snapshot.runs, self._query, self.sorted_by, self.descending)
         self.empty_words = (
             "no run fits the filter; esc clears it" if snapshot.runs else "no runs yet: choose a preset (1) and press l"
         )
-        self.set_rows([row_of(view, snapshot.now) for view in views])
+        self.set_rows([self._row(view, snapshot.now) for view in views])
+
+    def _row(self, view: RunView, now: float) -> Row:
+        """A run that is over is the same view every second: its row is made anew only when its age changed."""
+        known = self._made.get(view.id)
+        age = numbers.age(now - view.run.created)
+        if known is None or known[0] is not view or known[1] != age:
+            known = self._made[view.id] = (view, age, row_of(view, now))
+        return known[2]

@@ -109,7 +109,7 @@ class Table(ScrollView, can_focus=True):
             self.refresh()
         else:
             for number, (old, new) in enumerate(zip(before, self.rows, strict=True)):
-                if old != new:
+                if old is not new and old != new:
                     self._refresh_row(number)
         if moved:
             self._key = self.rows[place].key if self.rows else None
