@@ -50,7 +50,8 @@ def timing_lines(detail: Detail) -> list[Line]:
         lines.append(named("device", numbers.size(memory.get("device_peak")) if memory.get("device_peak") else "-"))
         lines.append(named("host", numbers.size(memory.get("host_peak"))))
     if not lines:
-        lines = [*_live_timing(detail), [], [("The protocol's figures come when the run ends.", "faint")]]
+        when = "come when the run ends" if detail.view.is_live else "were not written: it ended before its last step"
+        lines = [*_live_timing(detail), [], [(f"The protocol's figures {when}.", "faint")]]
     return lines + _attempt_lines(detail)
 
 
