@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.functional.oelm import Oelm
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -24,13 +23,15 @@ def commands() -> list[str]:
 
 @pytest.mark.xdist_group("training")
 def test_the_tour_works_as_written(demo_home: Path) -> None:
-    environment = {**os.environ, "OELM_HOME": str(demo_home), "OMP_NUM_THREADS": "1"}
+    oelm = Oelm(demo_home)
     assert len(commands()) >= 12
-    for command in commands():
-        words = [sys.executable, "-m", "oelm_tui", *shlex.split(command)[1:]]
-        ended = subprocess.run(words, cwd=demo_home, env=environment, capture_output=True, text=True, timeout=120)
-        assert ended.returncode == 0, f"{command}: {ended.stderr}"
-        assert "Traceback" not in ended.stderr
+    try:
+        for command in commands():
+            ended = oelm(*shlex.split(command)[1:], cwd=demo_home)
+            assert ended.returncode == 0, f"{command}: {ended.stderr}"
+            assert "Traceback" not in ended.stderr
+    finally:
+        oelm("stop", "@last", "--now")
 
 
 def test_the_preset_of_the_readme_is_valid(tmp_path: Path) -> None:
