@@ -14,13 +14,14 @@ from textual.reactive import var
 
 from oelm_core.errors import LabError
 from oelm_core.runs.folder import home as lab_home
+from oelm_core.runs.folder import runs_dir
 from oelm_core.runs.store import Run, list_runs
 from oelm_tui.actions import bindings
 from oelm_tui.commands_provider import LabCommands
 from oelm_tui.lab.cards import Machine
 from oelm_tui.lab.desk import Desk
 from oelm_tui.lab.detail import Detail, DetailReader, DetailRequest
-from oelm_tui.lab.sampler import LabSampler, Sources, write_notes
+from oelm_tui.lab.sampler import LabSampler, Sources, newest_runs, write_notes
 from oelm_tui.lab.settings import Settings
 from oelm_tui.lab.snapshot import Snapshot
 from oelm_tui.lab.view import RunView
@@ -63,6 +64,7 @@ class OelmApp(App[None]):
         self._reader = DetailReader()
         self.crash_file: Path | None = None
         self._when_presets_come: Callable[[], object] | None = None
+        self._presets_asked = False
         self._told: set[tuple[str, str]] | None = None
         self._sampled_at = time.monotonic()
         self.desks: dict[str, Desk[Any, Any]] = {
@@ -91,7 +93,7 @@ class OelmApp(App[None]):
             listed = list_runs()
             return slurm.overlay(listed) if any(run.launcher == "slurm" for run in listed) else listed
 
-        return Sources(runs, machine)
+        return Sources(runs, lambda: newest_runs(runs_dir()), machine)
 
     def _read_catalogue(self, _: object) -> Catalogue:
         if self._load is not None:
@@ -125,14 +127,19 @@ class OelmApp(App[None]):
         self.set_interval(1.0, self._watch_the_sampler)
 
     def on_sampled(self, event: Sampled) -> None:
-        first = self.snapshot is None
         self._sampled_at = time.monotonic()
         self.snapshot = event.snapshot
+        if event.snapshot.partial:
+            self.desks["lab"].ask(None)
+            return
         self._raise_attention(event.snapshot)
         if event.snapshot.catalogue is not None and self._when_presets_come is not None:
             then, self._when_presets_come = self._when_presets_come, None
             then()
-        if first:  # the presets come after the first paint: reading them costs more than everything before
+        if (
+            not self._presets_asked
+        ):  # the presets come after the first paint: reading them costs more than everything before
+            self._presets_asked = True
             self.desks["catalogue"].ask(None)
 
     def on_detail_read(self, event: DetailRead) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oelm_core.errors import LabError
-from oelm_core.runs.store import Run, list_runs
+from oelm_core.runs.folder import RUN_ID, RunFolder
+from oelm_core.runs.store import Run, list_runs, read_run
 from oelm_tui.lab.cards import Machine
 from oelm_tui.lab.columns import Tail
 from oelm_tui.lab.snapshot import Snapshot
@@ -24,6 +26,8 @@ class Sources:
     """Where the facts come from; tests give their own clock, runs and devices."""
 
     runs: Callable[[], Sequence[Run]] = list_runs
+    newest: Callable[[], Sequence[Run] | None] = lambda: None
+    """Before the first full list: some of the newest runs, or None when the list is short enough to be read at once."""
     machine: Callable[[], Machine | None] = lambda: None
     now: Callable[[], float] = time.time
 
@@ -48,9 +52,14 @@ class LabSampler:
         self.sources = sources
         self.catalogue: Catalogue | None = None
         self._known: dict[str, _Known] = {}
+        self._asked_newest = False
 
     def sample(self) -> Snapshot:
         now = self.sources.now()
+        some, self._asked_newest = (None, True) if self._asked_newest else (self.sources.newest(), True)
+        if some is not None:
+            views = tuple(self._view(run, now) for run in some)
+            return Snapshot(now, views, catalogue=self.catalogue, problem="reading the older runs", partial=True)
         try:
             runs, problem = self.sources.runs(), ""
         except (LabError, OSError) as error:
@@ -83,6 +92,19 @@ class LabSampler:
         known.marks = marks
         known.view = view_of(run, known.records, known.notes, known.moved, now)
         return known.view
+
+
+def newest_runs(root: Path, most: int = 60, when_more_than: int = 300) -> list[Run] | None:
+    """The newest runs by the time in their ids, when there are many: enough for a first picture."""
+    try:
+        names = [name for name in os.listdir(root) if not name.startswith(".")]
+    except OSError:
+        return None
+    if len(names) <= when_more_than:
+        return None
+    dated = sorted((match["stamp"], match.string) for name in names if (match := RUN_ID.match(name)))
+    runs = [read_run(RunFolder(root / name)) for _, name in dated[-most:]]
+    return sorted(runs, key=lambda run: (run.created, run.id), reverse=True)
 
 
 def read_notes(run: Run) -> Notes:

@@ -25,6 +25,8 @@ class Snapshot:
     catalogue: Catalogue | None = None
     problem: str = ""
     """Why the runs could not be listed, "" when they could."""
+    partial: bool = False
+    """Only the newest of many runs; the rest follows at once."""
     by_id: dict[str, RunView] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from oelm_tui.lab.cards import History, Machine, card_of
 from oelm_tui.lab.columns import ColumnsReader, Tail
 from oelm_tui.lab.desk import Desk
 from oelm_tui.lab.detail import DetailReader, DetailRequest
-from oelm_tui.lab.sampler import LabSampler, read_notes, write_notes
+from oelm_tui.lab.sampler import LabSampler, newest_runs, read_notes, write_notes
 from oelm_tui.lab.settings import Settings
 from oelm_tui.lab.view import Notes, alarm_of, pace_of, view_of
 from oelm_tui.panels.config import differences
@@ -328,3 +328,17 @@ def test_broken_settings_give_the_defaults(tmp_path):
     assert Settings.read(tmp_path) == Settings()
     Settings("ansi-dark", False).write(tmp_path)
     assert Settings.read(tmp_path) == Settings("ansi-dark", False)
+
+
+def test_of_many_runs_the_newest_come_first_and_the_rest_at_once_after(lab):
+    found = sources(lab)
+    everything = found.runs()
+    found.newest = lambda: everything[:2]
+    sampler = LabSampler(found)
+    first, second = sampler.sample(), sampler.sample()
+    assert (first.partial, len(first.runs)) == (True, 2)
+    assert (second.partial, len(second.runs)) == (False, 7)
+    assert newest_runs(lab / "runs") is None
+    newest = newest_runs(lab / "runs", most=3, when_more_than=5)
+    assert newest is not None
+    assert [run.id for run in newest] == [run_id("XNLI-02", 7), run_id("mnli-oelm", 6, 43), run_id("sst2-oelm", 5)]

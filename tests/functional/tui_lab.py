@@ -141,7 +141,7 @@ def sources(root: Path) -> Sources:
         found = [read_run(RunFolder(path), here) for path in folder.iterdir()] if folder.is_dir() else []
         return sorted(found, key=lambda run: (run.created, run.id), reverse=True)
 
-    return Sources(runs, machine, lambda: NOW)
+    return Sources(runs, machine=machine, now=lambda: NOW)
 
 
 def make_app(root: Path, readonly: bool = False) -> OelmApp:
