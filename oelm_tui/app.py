@@ -136,9 +136,7 @@ class OelmApp(App[None]):
         if event.snapshot.catalogue is not None and self._when_presets_come is not None:
             then, self._when_presets_come = self._when_presets_come, None
             then()
-        if (
-            not self._presets_asked
-        ):  # the presets come after the first paint: reading them costs more than everything before
+        if not self._presets_asked:  # after the first paint: reading presets costs more than all before it
             self._presets_asked = True
             self.desks["catalogue"].ask(None)
 
