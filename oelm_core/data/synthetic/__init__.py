@@ -13,7 +13,7 @@ from oelm_core.data.synthetic import sentiment, stories
 from oelm_core.data.synthetic.dice import Dice
 from oelm_core.errors import NotFound, Refused, did_you_mean
 
-VERSION = 1
+VERSION = 2
 """Part of the cache folder's name; raise it whenever a change to the grammars changes the text."""
 
 END_OF_TEXT = "<|endoftext|>"

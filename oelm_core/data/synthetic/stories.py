@@ -33,10 +33,11 @@ CARES = (
     "{name} put the {colour} {find} into {their} pocket .",
     "{they} hid the {colour} {find} from a {animal} .",
     "{name} cleaned the {colour} {find} with {their} sleeve .",
+    "{they} dropped the {colour} {find} and {name} picked it up .",
 )
-EVENTS = (
-    "soon {name} was tired and {their} feet were cold .",
-    "a {animal} followed {them} from the {place} .",
+JOURNEYS = (
+    "{name} walked away from the {place} .",
+    "a {animal} followed {name} from the {place} .",
 )
 ENDINGS = (
     '" what is it ? " asked {their} {relative} . " a {colour} {find} from the {place} , " said {name} .',
@@ -61,14 +62,16 @@ def story(dice: Dice) -> str:
         "place": dice.pick(PLACES),
         "relative": dice.pick(RELATIVES),
     }
-    middle = [dice.pick(REFUSALS if dice.percent(30) else CARES), dice.pick(EVENTS)]
+    middle = [*dice.pick_several(CARES, 2), dice.pick(JOURNEYS)]
+    if dice.percent(30):
+        middle[0] = dice.pick(REFUSALS)
     parts = [dice.pick(OPENINGS), *dice.pick_several(middle, len(middle)), dice.pick(ENDINGS)]
     return " ".join(part.format(animal=dice.pick(ANIMALS), **facts) for part in parts)
 
 
 def words() -> set[str]:
     """Every word and sign a story can hold."""
-    templates = " ".join((*OPENINGS, *REFUSALS, *CARES, *EVENTS, *ENDINGS))
+    templates = " ".join((*OPENINGS, *REFUSALS, *CARES, *JOURNEYS, *ENDINGS))
     fixed = {token for token in templates.split() if "{" not in token}
     lists = (GIRLS, BOYS, COLOURS, FINDS, PLACES, ANIMALS, RELATIVES, PRONOUNS)
     told = {token for options in lists for option in options for token in option.split()}
