@@ -27,7 +27,6 @@ def bench(
 ) -> None:
     """Measure speed and memory here, against what researchers use; every claim is one line."""
     from oelm_core.bench.run import measure
-    from oelm_core.bench.tables import claims_table
 
     command = " ".join(["oelm bench", *(subjects or ["all"]), *(["--quick"] if quick else [])])
     report, sections = measure(subjects or [], quick=quick, threads=threads, command=command, show=note)
@@ -43,9 +42,11 @@ def bench(
             print_table(table.columns, table.rows)
             if table.note:
                 print(table.note)
-    claims = claims_table(sections)
     print("\nClaims")
-    print_table(claims.columns, claims.rows)
+    for claim in (claim for section in sections for claim in section.claims):
+        print(f"{claim.verdict:<13}{claim.what}: {claim.found}  (to reach: {claim.target})")
+        if claim.met is False and claim.why:
+            print(f"{'':<13}{claim.why}")
 
 
 def _write(out: Path, report: dict[str, Any], sections: list[Section]) -> None:
