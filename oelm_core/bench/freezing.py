@@ -76,7 +76,7 @@ def _layers(section: Section, sizes: Sizes, effort: Effort, layer: str) -> None:
         "trained": Recipe(layer, size),
         "frozen": Recipe(layer, {**size, "frozen": True}),
     }
-    found = take_turns(recipes, rounds=effort.rounds(40), threads=effort.threads, warmup=3)
+    found = take_turns(recipes, rounds=effort.rounds(24), threads=effort.threads, warmup=3)
     measured, limit = ratio(found, "trained", "frozen"), flops.layer_ratio(sizes)
     share = (measured.value - 1) / (limit - 1)
     seen = profiles({"a layer": recipes["trained"]}, effort)

@@ -55,8 +55,8 @@ def _variants(sizes: Sizes) -> dict[str, Recipe]:
 
 def _peak_memory(sizes: Sizes, effort: Effort) -> dict[str, int]:
     """Bytes at the recipe's batch, one variant after another: a first step, which makes the moments, and a second."""
-    one = {name: take_turns({name: r}, rounds=1, threads=effort.threads)[name] for name, r in _variants(sizes).items()}
-    return {name: found.memory for name, found in one.items()}
+    recipes = _variants(sizes)
+    return {name: take_turns({name: r}, rounds=1, threads=effort.threads)[name].memory for name, r in recipes.items()}
 
 
 def _against_peers(
@@ -64,7 +64,7 @@ def _against_peers(
 ) -> dict[str, Measured]:
     recipes = _variants(sizes)
     recipes["GEMM"] = Recipe("oelm_core.bench.machine:Gemm", {"size": 256 if effort.quick else 2048})
-    found = take_turns(recipes, rounds=effort.rounds(9), threads=effort.threads)
+    found = take_turns(recipes, rounds=effort.rounds(6), threads=effort.threads)
     gemm = found["GEMM"].about["flops"] / found["GEMM"].median
     work = {name: flops.expected(sizes, frozen="frozen" in name).total for name in recipes}
     rows = []
@@ -86,7 +86,8 @@ def _against_peers(
     section.tables.append(Table("Against what researchers use", columns, rows, note))
     section.raw["memory"] = memory
     section.raw["peers"] = {name: one.as_dict() for name, one in found.items()}
-    seen = profiles({name: recipes[name] for name in (OURS, "plain", "nanoGPT-style")}, effort)
+    small = _variants(sizes.but(batch=2))
+    seen = profiles({name: small[name] for name in (OURS, "plain")}, effort)
     section.tables.append(profile_table(seen))
     products = percent(seen[OURS].get("matrix products", 0.0))
     why = f"matrix products, which all variants must do, are {products} of our step; see where the time goes."
@@ -132,7 +133,7 @@ def _choices(section: Section, sizes: Sizes, effort: Effort) -> None:
     size = sizes.as_dict()
     names = list(CHOICES)
     recipes = {OURS: _ours(size), **{name: _ours({**size, "without": name}) for name in names}}
-    found = take_turns(recipes, rounds=effort.rounds(7), threads=effort.threads)
+    found = take_turns(recipes, rounds=effort.rounds(5), threads=effort.threads)
     rows = [
         [
             name,

@@ -176,7 +176,7 @@ def _precision(section: Section, effort: Effort) -> None:
 
 def _generation(section: Section, effort: Effort) -> None:
     size = (TINY if effort.quick else MEDIUM).as_dict()
-    maker, tokens = "oelm_core.bench.worker_parts:generation", 8 if effort.quick else 64
+    maker, tokens = "oelm_core.bench.worker_parts:generation", 8 if effort.quick else 48
     recipes = {
         name: Recipe(maker, {"cache": cache, "tokens": tokens, "sizes": size})
         for name, cache in (("cache", True), ("none", False))
@@ -214,7 +214,7 @@ def _compile(section: Section, effort: Effort) -> None:
         "as shipped": Recipe("oelm_core.bench.ours:gpt", size, imports),
         "compiled": Recipe("oelm_core.bench.ours:gpt", {**size, "compiled": True}, imports),
     }
-    found = take_turns(recipes, rounds=effort.rounds(5), threads=effort.threads, warmup=2)
+    found = take_turns(recipes, rounds=effort.rounds(3), threads=effort.threads, warmup=2)
     times, first = ratio(found, "as shipped", "compiled"), found["compiled"].first_wall
     verdict = "worth it here" if times.low > 1 else "not worth it here"
     section.claims.append(

@@ -17,8 +17,6 @@ from oelm_core.data import packing
 from oelm_core.data.classification import ClassificationData, Examples
 from oelm_core.models.bert import encoder_config, from_config
 
-BATCHES = 4
-
 
 def like_sst2(count: int, vocab: int, seed: int = 0) -> Examples:
     """Examples of 3 to 60 tokens, 13 in the mean, most of them short: SST-2's training phrases."""
@@ -29,29 +27,27 @@ def like_sst2(count: int, vocab: int, seed: int = 0) -> Examples:
     return Examples(tokens, np.zeros(len(tokens), np.uint8), starts, draw.integers(0, 2, count))
 
 
-def bert_step(*, batching: str, frozen: bool = False, **given: Any) -> Step:
-    """A fine-tuning step; four different batches come round, the same for every kind of batching."""
+def bert_step(*, batching: str, frozen: bool = False, batches: int = 4, **given: Any) -> Step:
+    """A fine-tuning step; a few different batches come round, the same for every kind of batching."""
     sizes = Sizes(**given)
-    examples = like_sst2(sizes.batch * BATCHES, sizes.vocab)
+    examples = like_sst2(sizes.batch * batches, sizes.vocab)
     torch.manual_seed(0)
     model = from_config(bert_config(sizes)).to(device()).train()
     freeze(model, frozen)
     chosen = [np.arange(start, start + sizes.batch) for start in range(0, len(examples), sizes.batch)]
-    batches = [
-        make(examples, part, batching, sizes.length, packing.first_position(model)).to(device()) for part in chosen
-    ]
-    turn = itertools.cycle(batches)
+    made = [make(examples, part, batching, sizes.length, packing.first_position(model)).to(device()) for part in chosen]
+    turn = itertools.cycle(made)
 
     def loss() -> Tensor:
         batch = next(turn)
         return F.cross_entropy(packing.logits(model, batch), batch.labels)
 
     about = {
-        "tokens_a_step": sum(batch.tokens.numel() for batch in batches) / len(batches),
+        "tokens_a_step": sum(batch.tokens.numel() for batch in made) / len(made),
         "mean_length": float(examples.lengths.mean()),
         "longest": int(examples.lengths.max()),
     }
-    return Round(Step(model, loss, "fused", about), len(batches))
+    return Round(Step(model, loss, "fused", about), len(made))
 
 
 class Round(Step):
