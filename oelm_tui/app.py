@@ -15,7 +15,7 @@ from textual.reactive import var
 from oelm_core.errors import LabError
 from oelm_core.runs.folder import home as lab_home
 from oelm_core.runs.folder import runs_dir
-from oelm_core.runs.store import Run, list_runs
+from oelm_core.runs.store import Run
 from oelm_tui.actions import bindings
 from oelm_tui.commands_provider import LabCommands
 from oelm_tui.lab.cards import Machine
@@ -88,10 +88,9 @@ class OelmApp(App[None]):
             return machine_of(self._devices.latest)
 
         def runs() -> Sequence[Run]:
-            from oelm_core.launch import slurm
+            from oelm_core.launch import anywhere
 
-            listed = list_runs()
-            return slurm.overlay(listed) if any(run.launcher == "slurm" for run in listed) else listed
+            return anywhere.list_runs()
 
         return Sources(runs, lambda: newest_runs(runs_dir()), machine)
 

@@ -85,7 +85,7 @@ def check(plan: Plan, catalogue: Catalogue) -> list[Experiment]:
 
 def launch(plan: Plan, catalogue: Catalogue, started: Callable[[str], object]) -> list[str]:
     """Starts everything; runs in a thread. `started` hears each run id."""
-    from oelm_core.launch import local, slurm
+    from oelm_core.launch import anywhere
 
     found = check(plan, catalogue)
     seeds = plan.seed_numbers()
@@ -104,23 +104,12 @@ def launch(plan: Plan, catalogue: Catalogue, started: Callable[[str], object]) -
     if plan.study:
         study = catalogue.study(plan.study)
         options |= {"pause": study.pause, "started": tell}
-        _start_study(plan.launcher)(study.id, found, seeds or study.seeds, **options)
+        anywhere.start_study(plan.launcher, study.id, found, seeds or study.seeds, **options)
         return ids
-    start = slurm.start if plan.launcher == "slurm" else local.start
     for experiment in found:
         for seed in seeds or [experiment.seed]:
-            tell(start(experiment, seed=seed, **options))
+            tell(anywhere.start(plan.launcher, experiment, seed=seed, **options))
     return ids
-
-
-def _start_study(launcher: str) -> Any:
-    if launcher == "slurm":
-        from oelm_core.launch import slurm
-
-        return slurm.start_study
-    from oelm_core.launch.study import start_study
-
-    return start_study
 
 
 def total_runs(plan: Plan, catalogue: Catalogue, found: Sequence[Experiment]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from oelm_core.errors import LabError
 from oelm_tui.lab import numbers
@@ -50,17 +49,16 @@ def describe(what: str, views: Sequence[RunView]) -> str:
 
 def perform(what: str, views: Sequence[RunView], say: Callable[[str, bool], object]) -> None:
     """Runs in a thread; tells how each went."""
-    from oelm_core.launch import local, slurm
+    from oelm_core.launch import anywhere
 
     for view in views:
-        launcher: Any = slurm if view.run.launcher == "slurm" else local
         try:
             if what in ("stop", "kill"):
-                launcher.stop(view.run, now=what == "kill")
+                anywhere.stop(view.run, now=what == "kill")
             elif what == "resume":
-                launcher.resume(view.run)
+                anywhere.resume(view.run)
             else:
-                launcher.delete(view.run)
+                anywhere.delete(view.run)
             say(f"{view.id}: {_DONE[what]}", False)
         except LabError as error:
             say(str(error), True)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from oelm_core.launch import local
+from oelm_core.launch import local, slurm
+from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.store import read_run
 from oelm_tui.app import write_crash
+from oelm_tui.lab.view import RunView
+from oelm_tui.screens.run_commands import perform
 from oelm_tui.widgets.log_view import LogView
 from tests.functional.tui_lab import drive, press, run_id, said, settle, text_of, write_lab
 
@@ -30,9 +35,16 @@ def lab(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
     made: list[tuple] = []
     monkeypatch.setattr(local, "stop", lambda run, now=False: made.append(("stop", run.id, now)))
-    monkeypatch.setattr(local, "resume", lambda run: made.append(("resume", run.id)))
+    monkeypatch.setattr(local, "resume", lambda run, force=False: made.append(("resume", run.id)))
     monkeypatch.setattr(local, "delete", lambda run: made.append(("delete", run.id)))
     return made
+
+
+def test_a_run_of_slurms_is_stopped_through_slurm(lab, calls, monkeypatch):
+    monkeypatch.setattr(slurm, "stop", lambda run, now=False: calls.append(("scancel", run.id, now)))
+    run = read_run(RunFolder(lab / "runs" / run_id("GPT-02", 2)))
+    perform("stop", [RunView(dataclasses.replace(run, launcher="slurm"))], lambda words, bad: None)
+    assert calls == [("scancel", run.id, False)]
 
 
 async def wait_until(pilot, holds) -> None:
