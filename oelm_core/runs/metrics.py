@@ -32,7 +32,8 @@ class MetricsReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._offset = 0
+        self.offset = 0
+        """Bytes read so far, whole lines only."""
         self._inode: int | None = None
 
     def read_new(self, max_bytes: int | None = None) -> tuple[bool, list[dict[str, Any]]]:
@@ -40,18 +41,18 @@ class MetricsReader:
         try:
             with open(self.path, "rb") as file:
                 status = os.fstat(file.fileno())
-                restarted = self._inode is not None and (status.st_ino != self._inode or status.st_size < self._offset)
+                restarted = self._inode is not None and (status.st_ino != self._inode or status.st_size < self.offset)
                 if restarted:
-                    self._offset = 0
+                    self.offset = 0
                 self._inode = status.st_ino
-                file.seek(self._offset)
+                file.seek(self.offset)
                 chunk = file.read() if max_bytes is None else file.read(max_bytes)
                 if b"\n" not in chunk:
                     chunk += file.readline()  # a bite holds at least one whole line
         except OSError:
             return False, []
         whole = chunk.rfind(b"\n") + 1
-        self._offset += whole
+        self.offset += whole
         return restarted, list(_parse(chunk[:whole]))
 
 

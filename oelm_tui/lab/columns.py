@@ -116,14 +116,14 @@ class ColumnsReader:
         changed = False
         until = time.monotonic() + seconds
         while True:
-            before = self._reader._offset
+            before = self._reader.offset
             restarted, records = self._reader.read_new(CHUNK)
             if restarted:
                 target = self.columns = Columns()
                 self._loading, self._skimmed, changed = None, False, True
             target.add(records)
             changed = changed or bool(records)
-            self._read = self._reader._offset
+            self._read = self._reader.offset
             if self._read == before or time.monotonic() > until:
                 self.behind = self._read != before
                 break
