@@ -1,21 +1,23 @@
-"""What a launch will cost: steps, time from earlier runs, memory from earlier runs or from the model's sizes."""
+"""What a launch will cost: steps, time and memory by earlier runs; else by arithmetic, and it says so."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from oelm_tui.lab import numbers, work
 from oelm_tui.lab.view import RunView
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
 
-BYTES = 4
-ADAM = 8
-ACTIVATIONS = 60
-"""Bytes kept for the backward pass, per token, layer and channel: measured order of magnitude in fp32."""
+CLOSE = 4.0
+"""Steps whose work differs by at most this factor reach about the same FLOPs a second."""
+JUDGED_BY = 5
+"""So many of the newest runs are looked at."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class Estimate:
     steps: int | None
     steps_from: str
     seconds: float | None
+    seconds_sign: str
+    """"", "about", "at most" or "at least": how sure the seconds are."""
     seconds_from: str
     memory: float | None
     memory_from: str
@@ -30,41 +34,133 @@ class Estimate:
     frozen: int | None = None
 
 
-def estimate(experiment: Experiment, views: Sequence[RunView]) -> Estimate:
-    """From runs of the same preset if there are any, else of the same model, data and batch."""
-    same = [view for view in views if view.run.preset.lower() == experiment.id.lower() and view.run.config]
-    alike = [view for view in views if _alike(view, experiment)]
-    steps, steps_from = experiment.train.max_steps, "by the recipe"
-    if steps is None:
-        steps = next((view.run.total for view in alike if view.run.total and _same_length(view, experiment)), None)
-        counted = f"{experiment.train.epochs:g} epochs, counted when the data is read"
-        steps_from = "as in earlier runs" if steps else counted
-    seconds, seconds_from = None, "no earlier run of this model, data and batch to judge by"
-    paces = [pace for view in same + alike if (pace := seconds_per_step(view)) is not None]
-    if paces and steps:
-        seconds, seconds_from = statistics.median(paces[:5]) * steps, f"from {min(5, len(paces))} earlier runs"
-    count, frozen = parameters(experiment)
-    memory = _memory(experiment, count, frozen)
-    return Estimate(steps, steps_from, seconds, seconds_from, memory, "estimated from the sizes", count, frozen)
+def estimate(experiment: Experiment, views: Sequence[RunView], on: str = "cpu") -> Estimate:
+    """`on`: cpu or gpu, the kind of device that is chosen. Reads files of earlier runs: for a thread."""
+    usable = [view for view in views if kind_of(view.run.devices) == on and not view.run.imported]
+    alike = [view for view in usable if _alike(view, experiment)]
+    steps, steps_from = _steps(experiment, alike)
+    count, frozen = work.parameters(experiment)
+    return Estimate(
+        steps, steps_from, *_time(experiment, steps, alike, usable, on), *_memory(experiment, alike, on), count, frozen
+    )
+
+
+def kind_of(devices: Sequence[str]) -> str:
+    """cpu, gpu, or "" before a run has a device."""
+    if not devices:
+        return ""
+    return "cpu" if str(devices[0]).startswith("cpu") else "gpu"
 
 
 def seconds_per_step(view: RunView) -> float | None:
-    """By the wall clock of the run as a whole, evaluations included."""
+    """By the wall clock of the run as a whole, evaluations included; of a resumed run it knows only the last part."""
     if view.pace:
         return 1 / view.pace
     run = view.run
-    if run.state == "finished" and view.took and run.step:
+    if run.state == "finished" and view.took and run.step and run.attempt <= 1:
         return view.took / run.step
     return None
 
 
+def _steps(experiment: Experiment, alike: Sequence[RunView]) -> tuple[int | None, str]:
+    train, data = experiment.train, experiment.data
+    if train.max_steps is not None:
+        return train.max_steps, "by the recipe"
+    seen = next((view.run.total for view in alike if view.run.total and _same_length(view, experiment)), None)
+    if seen:
+        return seen, "as in earlier runs"
+    epochs = train.epochs or 0.0
+    examples = min(data.train_examples, data.limit or data.train_examples) if data.train_examples else data.limit
+    if examples and data.path is None:
+        per_epoch = math.ceil(examples / (train.batch_size * train.accumulate))
+        return math.ceil(epochs * per_epoch), f"{epochs:g} epochs of {examples:,} examples"
+    return None, f"{epochs:g} epochs, counted when the data is read"
+
+
+def _time(
+    experiment: Experiment, steps: int | None, alike: Sequence[RunView], usable: Sequence[RunView], on: str
+) -> tuple[float | None, str, str]:
+    """(seconds, how sure, by what)."""
+    paces = [pace for view in alike if (pace := seconds_per_step(view)) is not None][:JUDGED_BY]
+    if paces:
+        pace = statistics.median(paces)
+        words = f"from {_runs(len(paces))} of this model, data and batch"
+        if steps is None:
+            return None, "", f"{numbers.seconds_per_step(pace)} a step, {words}"
+        return pace * steps, "about", words
+    unknown = f"unknown: no earlier run of this model, data and batch on a {on.upper()} here"
+    if steps is None:
+        return None, "", unknown
+    wanted = work.flops_per_step(experiment)
+    nearest = _nearest_in_work(experiment, wanted, usable) if wanted else None
+    if wanted is None or nearest is None:
+        return None, "", unknown
+    view, done, pace = nearest
+    ratio = wanted / done
+    # Small products keep a device less busy: a larger step reaches more FLOPs a second, a smaller one fewer.
+    sign = "about" if 1 / CLOSE <= ratio <= CLOSE else "at most" if ratio > 1 else "at least"
+    rate = numbers.flops(done / pace)
+    return ratio * pace * steps, sign, f"{ratio:.3g} times the work of {view.run.preset}, at its {rate}"
+
+
+def _nearest_in_work(
+    experiment: Experiment, wanted: float, usable: Sequence[RunView]
+) -> tuple[RunView, float, float] | None:
+    """The earlier run of the family whose step is nearest in work: (run, its FLOPs a step, its seconds a step)."""
+    found = []
+    known: dict[str, float | None] = {}
+    for view in usable:
+        pace = seconds_per_step(view) if view.run.family == experiment.family else None
+        if pace is None:
+            continue
+        if view.run.config_hash not in known:
+            known[view.run.config_hash] = _work_of(view)
+        done = known[view.run.config_hash]
+        if done:
+            found.append((view, done, pace))
+    return min(found, key=lambda one: abs(math.log(wanted / one[1])), default=None)
+
+
+def _work_of(view: RunView) -> float | None:
+    from oelm_core.config import build_experiment
+    from oelm_core.errors import LabError
+
+    try:
+        return work.flops_per_step(build_experiment(dict(view.run.config), view.run.id))
+    except LabError:  # written by an older version: not to be judged by
+        return None
+
+
+def _memory(experiment: Experiment, alike: Sequence[RunView], on: str) -> tuple[float | None, str]:
+    peaks = [peak for view in alike[:JUDGED_BY] if (peak := _peak(view, on)) is not None]
+    if peaks:
+        return max(peaks), f"the most that {_runs(len(peaks))} took"
+    needed = work.bytes_needed(experiment)
+    if needed is None:
+        return None, "unknown: the preset does not say the model's sizes"
+    return needed, "counted, not measured: weights, Adam, activations in fp32"
+
+
+def _peak(view: RunView, on: str) -> float | None:
+    memory: Any = (view.run.folder.read("result") or {}).get("memory")
+    value = memory.get("host_peak" if on == "cpu" else "device_peak") if isinstance(memory, dict) else None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _runs(count: int) -> str:
+    return "an earlier run" if count == 1 else f"{count} earlier runs"
+
+
 def _alike(view: RunView, experiment: Experiment) -> bool:
-    model, train = view.run.config.get("model"), view.run.config.get("train")
+    if view.run.family != experiment.family or view.run.dataset != experiment.data.name:
+        return False  # cheap questions first: the rest needs run.json
+    model, train, data = (view.run.config.get(name) for name in ("model", "train", "data"))
     return (
         isinstance(model, dict)
         and isinstance(train, dict)
-        and view.run.dataset == experiment.data.name
+        and isinstance(data, dict)
         and model.get("name") == experiment.model.name
+        and data.get("max_length") == experiment.data.max_length
         and train.get("batch_size") == experiment.train.batch_size
         and train.get("accumulate") == experiment.train.accumulate
     )
@@ -73,31 +169,3 @@ def _alike(view: RunView, experiment: Experiment) -> bool:
 def _same_length(view: RunView, experiment: Experiment) -> bool:
     train = view.run.config.get("train") or {}
     return bool(train.get("epochs") == experiment.train.epochs and train.get("max_steps") is None)
-
-
-def parameters(experiment: Experiment) -> tuple[int | None, int | None]:
-    """(total, frozen) by arithmetic on the shape; None where the preset does not say it. Peers' additions left out."""
-    shape = experiment.model.shape
-    if shape is None:
-        return None, None
-    from oelm_core.config import layer_numbers
-
-    d, ff = shape.d_model, shape.d_ff
-    gpt = experiment.arch == "gpt"
-    projections = 4 * d * d + (0 if gpt else 4 * d)
-    layer = projections + 2 * d * ff + ff + d + 4 * d
-    total = shape.vocab * d + shape.positions * d + shape.layers * layer
-    classes = experiment.data.classes or 0
-    total += 2 * d if gpt else 4 * d + d * d + d + d * classes + classes
-    of_layer = sum(name in experiment.method.freeze for name in ("query", "key")) * (d * d + (0 if gpt else d))
-    of_layer += (2 * d * ff + ff + d) * ("ffn" in experiment.method.freeze)
-    return total, of_layer * len(layer_numbers(experiment.method.layers, shape.layers))
-
-
-def _memory(experiment: Experiment, count: int | None, frozen: int | None) -> float | None:
-    shape = experiment.model.shape
-    if count is None or frozen is None or shape is None:
-        return None
-    state = count * BYTES + (count - frozen) * (BYTES + ADAM)
-    tokens = experiment.train.batch_size * experiment.data.max_length
-    return float(state + tokens * shape.layers * shape.d_model * ACTIVATIONS + tokens * shape.d_model * BYTES)

@@ -107,3 +107,14 @@ def seconds_per_step(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def flops(per_second: float) -> str:
+    """
+    >>> flops(3.2e9), flops(1.4e13)
+    ('3.2 GFLOP/s', '14 TFLOP/s')
+    """
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if per_second >= size:
+            return f"{per_second / size:.2g} {unit}FLOP/s"
+    return f"{per_second:.2g} FLOP/s"

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from oelm_tui import glyphs
 from oelm_tui.lab import numbers
 from oelm_tui.lab.cards import Machine
-from oelm_tui.lab.estimate import estimate
+from oelm_tui.lab.estimate import Estimate
 from oelm_tui.lab.launching import Plan
-from oelm_tui.lab.view import RunView
 from oelm_tui.panels.config import said
 from oelm_tui.panels.run_rows import method_name
 from oelm_tui.panels.text import heading, named, wrapped
@@ -54,10 +53,9 @@ def device_rows(machine: Machine | None, names: dict[str, str]) -> list[Row]:
     return rows
 
 
-def recipe_lines(experiment: Experiment, views: Sequence[RunView], width: int) -> list[Line]:
-    """One arm: what it is, what it will cost."""
+def recipe_lines(experiment: Experiment, cost: Estimate | None, width: int) -> list[Line]:
+    """One arm: what it is, what it will cost (None while that is being found out)."""
     train, data, method = experiment.train, experiment.data, experiment.method
-    cost = estimate(experiment, views)
     dot = f" {glyphs.signs.dot} "
     lines: list[Line] = [[(experiment.id, "title"), (f"  {experiment.title}", "")]]
     frozen = ", ".join(method.freeze) or "nothing"
@@ -66,21 +64,32 @@ def recipe_lines(experiment: Experiment, views: Sequence[RunView], width: int) -
     recipe = [f"lr {train.lr:g}", train.schedule, f"batch {batch}", f"length {data.max_length}", train.precision]
     lines.append(named("recipe", dot.join(recipe), width=14))
     lines.append(named("data", f"{data.name}{dot}{experiment.model.name}", width=14))
-    steps = f"{cost.steps:,}" if cost.steps else "?"
-    lines.append(named("steps", steps, (f"  {cost.steps_from}", "faint"), 14))
-    time = numbers.duration(cost.seconds) if cost.seconds else "?"
-    lines.append(named("time", time, (f"  {cost.seconds_from}", "faint"), 14))
-    memory = numbers.size(cost.memory) if cost.memory else "?"
-    lines.append(named("memory", memory, (f"  {cost.memory_from}", "faint"), 14))
-    if cost.parameters and cost.frozen is not None:
-        share = cost.frozen / cost.parameters * 100
-        frozen_words = (f"  {cost.frozen:,} frozen ({share:.1f} %)", "faint")
-        lines.append(named("parameters", f"{cost.parameters:,}", frozen_words, 14))
+    lines += cost_lines(cost, width) if cost else [named("cost", "looking at earlier runs", width=14, role="faint")]
     if experiment.baseline:
         lines.append(named("baseline", experiment.baseline, width=14))
     if experiment.about:
         lines += wrapped(experiment.about, width, "faint")
     return [*lines, []]
+
+
+def cost_lines(cost: Estimate, width: int) -> list[Line]:
+    """Steps, time, memory and parameters, each with what it is known by."""
+
+    def line(name: str, value: str, by: str) -> list[Line]:
+        if not value:
+            value, by = by, ""
+        if 14 + len(value) + 2 + len(by) <= width:
+            return [named(name, value, (f"  {by}", "faint"), 14)]
+        return [named(name, value, width=14), *wrapped(by, width, "faint", indent=" " * 14)]
+
+    time = f"{cost.seconds_sign} {numbers.duration(cost.seconds)}".strip() if cost.seconds is not None else ""
+    lines = line("steps", f"{cost.steps:,}" if cost.steps else "", cost.steps_from)
+    lines += line("time", time, cost.seconds_from)
+    lines += line("memory", numbers.size(cost.memory) if cost.memory else "", cost.memory_from)
+    if cost.parameters and cost.frozen is not None:
+        share = cost.frozen / cost.parameters * 100
+        lines += line("parameters", f"{cost.parameters:,}", f"{cost.frozen:,} frozen ({share:.1f} %)")
+    return lines
 
 
 def changed_lines(settings: Sequence[str], experiments: Sequence[Experiment]) -> list[Line]:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Button, Checkbox, Input, Label
 
 from oelm_core.errors import LabError
 from oelm_tui import glyphs
+from oelm_tui.lab.desk import Desk
 from oelm_tui.lab.launching import Plan, check, launch, total_runs
 from oelm_tui.lab.snapshot import Snapshot
+from oelm_tui.lab.view import RunView
 from oelm_tui.panels.launching import DEVICE_COLUMNS, changed_lines, command_lines, device_rows, recipe_lines
 from oelm_tui.screens.dialogs import Confirm
 from oelm_tui.widgets.bars import TabBar
@@ -27,6 +31,7 @@ from oelm_tui.widgets.table import Table
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
     from oelm_tui.app import OelmApp
+    from oelm_tui.lab.estimate import Estimate
 
 
 class Tick(Checkbox):
@@ -36,6 +41,25 @@ class Tick(Checkbox):
     def _button(self) -> Content:
         mark = "x" if self.value else " "
         return Content.assemble(("[", "dim"), (mark, "bold"), ("]", "dim"))
+
+
+@dataclass(frozen=True)
+class Question:
+    """What would these cost on this kind of device, judged by these runs?"""
+
+    experiments: tuple[Experiment, ...]
+    on: str
+    views: tuple[RunView, ...] = field(default=(), compare=False)
+
+
+Answer = tuple[Question, dict[str, "Estimate"]]
+
+
+def cost_of(question: Question) -> Answer:
+    """Reads earlier runs, so it is done in a thread."""
+    from oelm_tui.lab.estimate import estimate
+
+    return question, {one.id: estimate(one, question.views, question.on) for one in question.experiments}
 
 
 class Launch(Screen[None]):
@@ -71,11 +95,19 @@ class Launch(Screen[None]):
     """
     app: OelmApp
 
+    class Costed(Message):
+        def __init__(self, answer: Answer) -> None:
+            super().__init__()
+            self.answer = answer
+
     def __init__(self, arms: Sequence[str], study: str | None) -> None:
         super().__init__()
         self._arms, self._study = tuple(arms), study
         self._chosen: list[str] = ["auto"]
         self._problem = ""
+        self._asked: Question | None = None
+        self._costs: dict[str, Estimate] = {}
+        self.desk: Desk[Question, Answer] = Desk("cost", cost_of, lambda a: self.post_message(self.Costed(a)))
 
     def compose(self) -> ComposeResult:
         bar = TabBar([("go", "^s Launch"), ("copy", "^y Copy command"), ("leave", "esc Back")], id="launch-title")
@@ -126,8 +158,12 @@ class Launch(Screen[None]):
             self._value("seeds"),
             self._value("settings"),
             self._value("after").strip(),
-            "slurm" if self.query_one("#slurm", Checkbox).value else "local",
+            "slurm" if self._to_slurm else "local",
         )
+
+    @property
+    def _to_slurm(self) -> bool:
+        return self.query_one("#slurm", Checkbox).value
 
     def _value(self, name: str) -> str:
         return self.query_one(f"#{name}", Input).value
@@ -198,11 +234,31 @@ class Launch(Screen[None]):
             where = {"auto": "the first free card", "cpu": "the processor"}.get(plan.device, f"GPU {plan.device}")
             lines += [[(f"{runs} run{'s' * (runs != 1)} on {where}", "label")], []]
             lines += changed_lines(plan.setting_texts(), found)
+            costs = self._costs_of(found, snapshot)
             for experiment in found:
-                lines += recipe_lines(experiment, snapshot.runs, width)
+                lines += recipe_lines(experiment, costs.get(experiment.id), width)
             lines += command_lines(plan, width)
         text.show(lines)
         self.query_one("#go", Button).disabled = bool(self._problem)
+
+    def _costs_of(self, found: list[Experiment], snapshot: Snapshot) -> dict[str, Estimate]:
+        """Known costs; asks for them when something was changed."""
+        cards = bool(snapshot.machine and snapshot.machine.cards)
+        device = self.plan().device
+        on = "cpu" if device == "cpu" or (device == "auto" and not cards and not self._to_slurm) else "gpu"
+        question = Question(tuple(found), on, snapshot.runs)
+        if question != self._asked:
+            self._asked, self._costs = question, {}
+            self.desk.ask(question)
+        return self._costs
+
+    def on_launch_costed(self, event: Costed) -> None:
+        if event.answer[0] == self._asked:
+            self._costs = event.answer[1]
+            self._fill()
+
+    def on_unmount(self) -> None:
+        self.desk.close()
 
     # Going
 

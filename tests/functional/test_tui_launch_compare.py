@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -12,11 +13,15 @@ import pytest
 from oelm_core.errors import BadInput
 from oelm_core.launch import local
 from oelm_core.launch import study as study_launch
-from oelm_tui.lab.estimate import estimate, parameters
+from oelm_core.runs.folder import write_json
+from oelm_tui.lab.estimate import estimate
 from oelm_tui.lab.launching import Plan, check
+from oelm_tui.lab.view import RunView
+from oelm_tui.lab.work import parameters
 from oelm_tui.screens.compare import Compare
 from oelm_tui.screens.launch import Launch
 from tests.functional.tui_lab import catalogue, drive, press, run_id, said, settle, text_of, write_lab
+from tests.run_factory import write_run
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +192,47 @@ def test_without_earlier_runs_the_time_is_not_guessed():
     cost = estimate(catalogue().experiments["GPT-02"], ())
     assert cost.steps == 100_000
     assert cost.seconds is None
-    assert "no earlier run" in cost.seconds_from
+    assert "unknown: no earlier run" in cost.seconds_from
+    assert "not measured" in cost.memory_from
+
+
+def earlier(lab: Path, preset: str, devices: list[str], number: int = 90, **result) -> RunView:
+    """A finished run of a preset that took 100 s for 1,000 steps."""
+    run = write_run(lab / "runs", catalogue().experiments[preset], number=number)
+    write_json(run.folder.path / "result.json", {**(run.folder.read("result") or {}), **result})
+    changed = dataclasses.replace(run, devices=devices, state="finished", step=1000, attempt=1)
+    return RunView(changed, took=100.0)
+
+
+def test_time_and_memory_come_from_earlier_runs_of_the_same_thing_on_the_same_kind_of_device(lab):
+    gpt = catalogue().experiments["GPT-02"]
+    on_cpu = earlier(lab, "GPT-01", ["cpu:0-1"], memory={"host_peak": 3e9, "device_peak": None})
+    cost = estimate(gpt, [on_cpu], "cpu")
+    assert (cost.seconds, cost.seconds_sign) == (10_000.0, "about")
+    assert "an earlier run" in cost.seconds_from
+    assert cost.memory == 3e9
+    other_kind = estimate(gpt, [on_cpu], "gpu")
+    assert other_kind.seconds is None
+    assert "unknown" in other_kind.seconds_from
+    resumed = dataclasses.replace(on_cpu, run=dataclasses.replace(on_cpu.run, attempt=2))
+    assert estimate(gpt, [resumed], "cpu").seconds is None
+
+
+def test_another_run_gives_a_bound_by_the_work_and_says_so(lab):
+    demo = earlier(lab, "demo-gpt-oelm", ["cpu:0-1"])
+    large = estimate(catalogue().experiments["GPT-02"], [demo], "cpu")
+    assert large.seconds is not None
+    assert large.seconds_sign == "at most"
+    assert "times the work of demo-gpt-oelm" in large.seconds_from
+    small = estimate(catalogue().experiments["demo-gpt-oelm"], [earlier(lab, "GPT-01", ["cpu:0-1"], 91)], "cpu")
+    assert small.seconds_sign == "at least"
+    assert estimate(catalogue().experiments["sst2-oelm"], [demo], "cpu").seconds is None  # another family
+
+
+def test_epochs_become_steps_by_the_known_size_of_the_set():
+    cost = estimate(catalogue().experiments["sst2-oelm"], ())
+    assert cost.steps == 6315  # 3 epochs of 67,349 examples in batches of 32
+    assert "67,349" in cost.steps_from
 
 
 # Compare

@@ -154,6 +154,7 @@ async def settle(pilot, rounds: int = 3) -> None:
     for _ in range(rounds):
         for _ in range(200):
             desks = [*app.desks.values(), *(view.desk for view in app.screen.query("LogView"))]
+            desks += [app.screen.desk] if hasattr(app.screen, "desk") else []
             if all(desk.idle for desk in desks) and app.snapshot is not None and app.snapshot.catalogue is not None:
                 break
             await asyncio.sleep(0.01)
