@@ -16,11 +16,13 @@ from oelm_core.errors import LabError
 from oelm_core.runs.folder import home as lab_home
 from oelm_core.runs.folder import runs_dir
 from oelm_core.runs.store import Run
+from oelm_tui import glyphs
 from oelm_tui.actions import bindings
 from oelm_tui.commands_provider import LabCommands
 from oelm_tui.lab.cards import Machine
 from oelm_tui.lab.desk import Desk
 from oelm_tui.lab.detail import Detail, DetailReader, DetailRequest
+from oelm_tui.lab.elsewhere import remote_cards, slurms_silence
 from oelm_tui.lab.sampler import LabSampler, Sources, newest_runs, write_notes
 from oelm_tui.lab.settings import Settings
 from oelm_tui.lab.snapshot import Snapshot
@@ -92,7 +94,7 @@ class OelmApp(App[None]):
 
             return anywhere.list_runs()
 
-        return Sources(runs, lambda: newest_runs(runs_dir()), machine)
+        return Sources(runs, lambda: newest_runs(runs_dir()), machine, remote=remote_cards, trouble=slurms_silence)
 
     def _read_catalogue(self, _: object) -> Catalogue:
         if self._load is not None:
@@ -192,17 +194,19 @@ class OelmApp(App[None]):
             for key in set(wrong) - self._told:
                 view = wrong[key]
                 words = view.alarm.words if view.alarm else ""
-                self.say(f"{view.run.preset} s{view.run.seed} {key[1]}: {words}", bad=True)
+                if self.settings.toasts:
+                    self.say(f"{view.run.preset} s{view.run.seed} {key[1]}: {words}", bad=True)
                 if self.settings.bell:
                     self.bell()
         self._told = set(wrong) | (self._told or set())
 
     def mark_seen(self, views: Sequence[RunView]) -> None:
-        if self.readonly:
-            return
         now = self.sampler.sources.now()
         for view in views:
-            if view.needs_a_look:
+            if view.needs_a_look and self.readonly:  # seen here, by us; the lab's own marks stay
+                self.sampler.seen[view.id] = now
+                self.desks["lab"].ask(None)
+            elif view.needs_a_look:
                 self.in_thread(lambda view=view: write_notes(view.run, seen=now))  # type: ignore[misc]
 
     # Saying
@@ -277,7 +281,7 @@ class OelmApp(App[None]):
         names = self._themes
         place = names.index(self.theme) if self.theme in names else -1
         self.theme = names[(place + 1) % len(names)]
-        self._keep(theme=self.theme)
+        self.keep(theme=self.theme)
         self.say(f"theme {self.theme}")
 
     @property
@@ -285,13 +289,19 @@ class OelmApp(App[None]):
         return [name for name in THEMES if name in self.available_themes]
 
     def action_toggle_bell(self) -> None:
-        self._keep(bell=not self.settings.bell)
+        self.keep(bell=not self.settings.bell)
         self.say(f"bell {'on' if self.settings.bell else 'off'}")
+
+    def action_toggle_toasts(self) -> None:
+        self.keep(toasts=not self.settings.toasts)
+        words = "on" if self.settings.toasts else f"off; the {glyphs.signs.flag} mark stays"
+        self.say(f"messages about runs that need a look: {words}")
 
     def action_reload(self) -> None:
         self.desks["catalogue"].ask(None)
 
-    def _keep(self, **changes: Any) -> None:
+    def keep(self, **changes: Any) -> None:
+        """Changes settings, and remembers them for the next time."""
         self.settings = self.settings.changed(**changes)
         if not self.readonly:
             self.in_thread(lambda: self.settings.write(lab_home()))

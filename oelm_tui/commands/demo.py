@@ -36,6 +36,7 @@ def demo(
     if folders:
         follow_to_end(folders)
     print_study(study, found)
+    note("tiny models on generated text show the lab at work; they are no evidence about OELM.")
 
 
 def _is_done(arm: Experiment) -> bool:

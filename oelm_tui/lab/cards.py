@@ -31,6 +31,8 @@ class Card:
     """The run on it, the user on it, or what is wrong."""
     processes: tuple[GpuProcess, ...] = ()
     throttled: bool = False
+    heard: float | None = None
+    """For a card of another machine: when it was measured."""
 
     @property
     def memory_free(self) -> float | None:
@@ -54,6 +56,8 @@ class Machine:
     disk: float | None = None
     disk_free: float | None = None
     note: str = ""
+    remote: tuple[Card, ...] = ()
+    """What our runs on other machines last said of their devices; `index` is node and device."""
 
 
 class History:
@@ -64,7 +68,7 @@ class History:
         self.memory: dict[str, deque[float]] = {}
 
     def add(self, machine: Machine) -> None:
-        for card in machine.cards:
+        for card in (*machine.cards, *machine.remote):
             self._push(self.use, card.uuid, card.utilisation)
             share = card.memory_share
             self._push(self.memory, card.uuid, None if share is None else share * 100)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oelm_core.errors import LabError
 from oelm_core.runs.folder import RUN_ID, RunFolder
 from oelm_core.runs.store import Run, list_runs, read_run
-from oelm_tui.lab.cards import Machine
+from oelm_tui.lab.cards import Card, Machine
 from oelm_tui.lab.columns import Tail
 from oelm_tui.lab.snapshot import Snapshot
 from oelm_tui.lab.view import Notes, RunView, view_of
 
 if TYPE_CHECKING:
     from oelm_core.presets import Catalogue
+
+CONFIG_SECONDS = 0.05
+"""Reading configurations gets so much of each round until all are known."""
 
 
 @dataclass
@@ -30,6 +33,10 @@ class Sources:
     """Before the first full list: some of the newest runs, or None when the list is short enough to be read at once."""
     machine: Callable[[], Machine | None] = lambda: None
     now: Callable[[], float] = time.time
+    remote: Callable[[Sequence[Run]], tuple[Card, ...]] = lambda runs: ()
+    """Devices of runs on other machines."""
+    trouble: Callable[[Sequence[Run]], str] = lambda runs: ""
+    """What hinders the list from being the whole truth, such as Slurm's silence."""
 
 
 @dataclass
@@ -37,6 +44,7 @@ class _Known:
     """What was read of one run and need not be read again."""
 
     marks: tuple[Any, ...] = ()
+    config: dict[str, Any] | None = None
     tail: Tail = field(default_factory=Tail)
     records: list[dict[str, Any]] = field(default_factory=list)
     step: int = -1
@@ -53,6 +61,8 @@ class LabSampler:
         self.catalogue: Catalogue | None = None
         self._known: dict[str, _Known] = {}
         self._asked_newest = False
+        self.seen: dict[str, float] = {}
+        """Troubles seen on this screen only: in --readonly nothing is written."""
 
     def sample(self) -> Snapshot:
         now = self.sources.now()
@@ -61,20 +71,40 @@ class LabSampler:
             views = tuple(self._view(run, now) for run in some)
             return Snapshot(now, views, catalogue=self.catalogue, problem="reading the older runs", partial=True)
         try:
-            runs, problem = self.sources.runs(), ""
+            runs = self.sources.runs()
+            problem = self.sources.trouble(runs)
         except (LabError, OSError) as error:
             runs, problem = (), str(error)
         views = tuple(self._view(run, now) for run in runs)
+        self._read_configs(runs)
         for gone in set(self._known) - {run.id for run in runs}:
             del self._known[gone]
-        return Snapshot(now, views, self.sources.machine(), self.catalogue, problem)
+        return Snapshot(now, views, self._machine(runs), self.catalogue, problem)
+
+    def _machine(self, runs: Sequence[Run]) -> Machine | None:
+        machine = self.sources.machine()
+        remote = self.sources.remote(runs) if machine is not None else ()
+        return replace(machine, remote=remote) if machine is not None and remote else machine
+
+    def _read_configs(self, runs: Sequence[Run]) -> None:
+        """Reads run.json here, a little each round, so that filter and launch form need not do it on the screen."""
+        until = time.monotonic() + CONFIG_SECONDS
+        for run in runs:
+            known = self._known.get(run.id)
+            if known is None:
+                continue
+            if known.config is None and time.monotonic() < until:
+                known.config = run.config
+            if known.config is not None:
+                run.__dict__.setdefault("config", known.config)  # it is written once: a newer Run has the same
 
     def _view(self, run: Run, now: float) -> RunView:
         known = self._known.setdefault(run.id, _Known())
         notes_mark = _mark(run.folder.path / "notes.json")
         live = run.state in ("running", "stopping", "starting")
         metrics_mark = _mark(run.folder.metrics) if live else None
-        marks = (run, notes_mark, metrics_mark)
+        seen = self.seen.get(run.id, 0.0)
+        marks = (run, notes_mark, metrics_mark, seen)
         if known.view is not None and not live and _same(known.marks, marks):
             return known.view
         if run.step != known.step:
@@ -90,7 +120,8 @@ class LabSampler:
         elif not live:
             known.records = []
         known.marks = marks
-        known.view = view_of(run, known.records, known.notes, known.moved, now)
+        notes = replace(known.notes, seen=max(known.notes.seen, seen)) if seen else known.notes
+        known.view = view_of(run, known.records, notes, known.moved, now)
         return known.view
 
 

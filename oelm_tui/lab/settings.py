@@ -1,4 +1,4 @@
-"""What the person at this screen prefers, kept in tui.json beside the runs: theme and bell."""
+"""What the person at this screen prefers, kept in tui.json beside the runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from oelm_core.runs.folder import read_json, write_json
 class Settings:
     theme: str = ""
     bell: bool = True
+    """Ring when a run needs a look."""
+    toasts: bool = True
+    """Say so in a corner of the screen, too."""
+    log_colours: bool = True
+    """Show the colours that a log brings along."""
 
     @classmethod
     def read(cls, home: Path) -> Settings:
         """Missing, broken or foreign files give the defaults."""
         content = read_json(home / "tui.json") or {}
-        theme, bell = content.get("theme"), content.get("bell")
-        return cls(theme if isinstance(theme, str) else "", bell if isinstance(bell, bool) else True)
+        usual = asdict(cls())
+        return cls(**{key: content[key] for key in usual if type(content.get(key)) is type(usual[key])})
 
     def changed(self, **changes: Any) -> Settings:
         return replace(self, **changes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from oelm_tui import glyphs
 from oelm_tui.glyphs import bar, sparkline
 from oelm_tui.lab import numbers
@@ -18,6 +20,12 @@ def device_lines(machine: Machine | None, history: History, names: dict[str, str
     room = max(10, min(60, width - 42))
     for card in machine.cards:
         lines += _card_lines(card, history, names, room)
+    if machine.remote:
+        lines += [
+            heading("On other machines, as the runs there say"),
+            *(_remote(c, history, names, room) for c in machine.remote),
+            [],
+        ]
     if machine.note:
         lines += [[(machine.note, "bad")], []]
     elif not machine.cards:
@@ -58,6 +66,16 @@ def _card_lines(card: Card, history: History, names: dict[str, str], room: int) 
             ]
         )
     return [*lines, []]
+
+
+def _remote(card: Card, history: History, names: dict[str, str], room: int) -> Line:
+    use = "  ? " if card.utilisation is None else f"{card.utilisation:3.0f} "
+    line: Line = [(f"  {card.index:<16} ", "label"), (f"{use}% ", ""), (f"{numbers.size(card.memory_used):>7} ", "")]
+    past = list(history.use.get(card.uuid, ()))
+    if past:
+        line.append((sparkline(past, min(room // 2, len(past))), "arm2"))
+    when = time.strftime(" %H:%M:%S", time.localtime(card.heard)) if card.heard else " no sample yet"
+    return [*line, (f" {names.get(card.label, card.label)}", "arm0"), (when, "faint")]
 
 
 def _meter(name: str, share: float | None, past: list[float], room: int, words: str) -> Line:

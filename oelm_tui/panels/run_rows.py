@@ -8,6 +8,7 @@ from typing import Any
 from oelm_tui import glyphs
 from oelm_tui.glyphs import STATE_ROLES
 from oelm_tui.lab import numbers
+from oelm_tui.lab.elsewhere import short_card
 from oelm_tui.lab.query import Query
 from oelm_tui.lab.view import RunView
 from oelm_tui.widgets.cells import Cell
@@ -46,12 +47,10 @@ def method_name(name: str) -> str:
 
 
 def short_device(devices: Sequence[str]) -> str:
-    """`cuda:2` -> 2; `GPU-1234...` -> its first letters; several joined."""
-    short = []
-    for device in devices:
-        text = str(device)
-        short.append(text.removeprefix("cuda:") if not text.startswith("GPU-") else text[4:8])
-    return ",".join(short) or "-"
+    """`cuda:2` -> 2; `GPU-1234...` -> its first letters; several joined; the processor, whichever cores, is cpu."""
+    if devices and str(devices[0]).startswith("cpu"):
+        return "cpu"
+    return ",".join(short_card(device) for device in devices) or "-"
 
 
 def remark(view: RunView) -> Cell:

@@ -226,7 +226,8 @@ class Home(HomeActions, Screen[None]):
     def _size_strip(self) -> None:
         """Two lines for the cards where there is room."""
         machine = self.app.snapshot.machine if self.app.snapshot else None
-        roomy = machine is not None and len(machine.cards) > 1 and not self.one_pane and self.size.height >= 34
+        cards = len(machine.cards) + len(machine.remote) if machine is not None else 0
+        roomy = cards > 1 and not self.one_pane and self.size.height >= 34
         strip = self.query_one(DeviceStrip)
         wanted = 2 if roomy else 1
         if strip.size.height != wanted:

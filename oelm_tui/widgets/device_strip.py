@@ -29,12 +29,13 @@ class DeviceStrip(Lines):
         machine = self.machine
         if machine is None:
             return [[(" devices: looking", "faint")]]
-        if not machine.cards:
+        cards = (*machine.cards, *machine.remote)
+        if not cards:
             return [_processor(machine, width)]
         rows = max(1, height)
-        per_row = -(-len(machine.cards) // rows)
+        per_row = -(-len(cards) // rows)
         for detail in (4, 3, 2, 1, 0):
-            parts = [_card(card, detail, self.names, self.history) for card in machine.cards]
+            parts = [_card(card, detail, self.names, self.history) for card in cards]
             column = max(sum(cell_len(text) for text, _ in part) for part in parts) + (3 if detail else 2)
             if column * per_row + 5 <= width or detail == 0:
                 return [
@@ -43,7 +44,8 @@ class DeviceStrip(Lines):
         return []
 
     def _row(self, parts: list[Line], column: int, width: int) -> Line:
-        line: Line = [(" GPU " if width >= 80 else " ", "faint")]
+        cards_here = self.machine is not None and self.machine.cards
+        line: Line = [(" GPU " if width >= 80 and cards_here else " ", "faint")]
         for part in parts:
             line += fit(tuple(part), column)
         return line
@@ -70,12 +72,13 @@ def _card(card: Card, detail: int, names: dict[str, str], history: History | Non
     elif detail >= 3:
         line.append((bar(None if card.utilisation is None else card.utilisation / 100, 8), role))
     line.append((use.rjust(5 if detail >= 3 else 4), role))
-    if detail == 4:
+    if detail == 4 and card.memory_total is not None:
         line.append((f" {bar(card.memory_share, 6)}", "faint"))
     if detail >= 2:
-        used = numbers.size(card.memory_used).removesuffix("G")
-        total = numbers.size(card.memory_total).replace(".0G", "G")
-        line.append((f" {used}/{total}".ljust(9), ""))
+        used = numbers.size(card.memory_used)
+        if card.memory_total is not None:  # another machine's card says only what the run holds
+            used = used.removesuffix("G") + "/" + numbers.size(card.memory_total).replace(".0G", "G")
+        line.append((f" {used}".ljust(9), ""))
     if detail >= 3 and card.temperature is not None:
         degree = "C" if glyphs.signs.ascii_only else "°"
         line.append((f" {card.temperature:.0f}{degree}", "faint"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
@@ -25,9 +26,14 @@ from oelm_tui.panels.text import folded
 from oelm_tui.widgets.cells import Run, strip_of
 from oelm_tui.widgets.lines import Line, Lines
 
+if TYPE_CHECKING:
+    from oelm_tui.app import OelmApp
+
 
 class LogView(Vertical):
     """The page, a status line and a search field."""
+
+    app: OelmApp
 
     DEFAULT_CSS = """
     LogView { height: 1fr; }
@@ -116,6 +122,10 @@ class LogView(Vertical):
             self._ask(replace(self._asked, anchor=anchor, delta=0, follow=False, goal=what))
         elif what == "only":
             self._ask(replace(self._asked, only=not self._asked.only and bool(self._asked.text), follow=True, goal=""))
+        elif what == "colours":
+            self.app.keep(log_colours=not self.app.settings.log_colours)
+            self.query_one(LogPage).show(self._answer)
+            self.query_one(LogStatus).refresh()
         elif what == "wrap":
             page = self.query_one(LogPage)
             page.wrap = not page.wrap
@@ -157,6 +167,7 @@ class LogPage(Widget, can_focus=True):
     """The visible lines. At the end they stand at the bottom; wrapped lines push older ones out at the top."""
 
     BINDINGS = bindings("log")
+    app: OelmApp
 
     class Resized(Message):
         pass
@@ -197,6 +208,8 @@ class LogPage(Widget, can_focus=True):
         rows: list[tuple[list[Run], bool]] = []
         for line in self._answer.page.lines:
             runs: list[Run] = list(pieces(line.shown, glyphs.signs.ascii_only))
+            if not self.app.settings.log_colours:
+                runs = [(text, "") for text, _ in runs]
             if line.left_out:
                 size_of_line = numbers.size(line.end - line.start)
                 runs.insert(0, (f"({size_of_line} in one line, its beginning) ", "faint"))
@@ -220,6 +233,8 @@ class LogPage(Widget, can_focus=True):
 class LogStatus(Lines):
     """Where in the file, following or not, how many hits."""
 
+    app: OelmApp
+
     def __init__(self) -> None:
         super().__init__()
         self._answer: LogAnswer | None = None
@@ -236,6 +251,8 @@ class LogStatus(Lines):
         share = 100 if page.at_end or not page.size else int(page.top * 100 / page.size)
         line: Line = [(f" {numbers.size(page.size)}  {share} %", "faint")]
         line.append(("  following", "ok") if request.follow else ("  end follows", "faint"))
+        if not self.app.settings.log_colours:
+            line.append(("  C colours", "faint"))
         if answer.note:
             line.append((f"  {answer.note}", "wait"))
         if request.text:

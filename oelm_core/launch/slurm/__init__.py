@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oelm_core.launch.slurm.queue import overlay as overlay
+    from oelm_core.launch.slurm.queue import silence as silence
     from oelm_core.launch.slurm.site import discover as discover
     from oelm_core.launch.slurm.stopping import delete as delete
     from oelm_core.launch.slurm.stopping import stop as stop
@@ -21,6 +22,7 @@ _WHERE = {
     "stop": "stopping",
     "delete": "stopping",
     "overlay": "queue",
+    "silence": "queue",
     "discover": "site",
 }
 

@@ -63,6 +63,11 @@ class Desk:
 _desk = Desk()
 
 
+def silence() -> str | None:
+    """Why Slurm gave no answer when it was last asked; None when it answered or was not asked."""
+    return _desk._heard.silence
+
+
 def overlay(runs: list[Run], desk: Desk | None = None, *, fresh: bool = False) -> list[Run]:
     """The runs with Slurm's word on those it has; asks nothing when no run of Slurm's is under way."""
     open_runs = [run for run in runs if run.launcher == "slurm" and _may_change(run)]
