@@ -134,9 +134,8 @@ def _cache() -> Iterator[Finding]:
 def _datasets() -> Iterator[Finding]:
     from oelm_core.data.sets import SETS, available
 
-    here, missing = [], []
-    for name in SETS:
-        (here if available(name)[0] else missing).append(name)
+    here = [name for name in SETS if available(name)[0]]
+    missing = [name for name in SETS if name not in here]
     if here:
         yield Finding("datasets", "good", f"on this machine: {', '.join(here)}")
     if missing:

@@ -102,7 +102,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(tmp_path: Path) -> None:
 
 def test_a_study_of_a_missing_arm_is_broken(tmp_path: Path) -> None:
     found = load(tmp_path, a=BASE, study1="{id: first, title: t, question: q, arms: [base, bsae]}")
-    with pytest.raises(BadInput, match="arm 'bsae' is not among the presets. Did you mean base"):
+    with pytest.raises(BadInput, match=r"arm 'bsae' is not among the presets\. Did you mean base"):
         found.study("first")
 
 
