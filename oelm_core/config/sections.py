@@ -243,6 +243,8 @@ def layer_numbers(choice: LayerChoice, layers: int) -> list[int]:
         numbers = list(range(layers))[: int(count)] if end == "first" else list(range(layers))[layers - int(count) :]
     else:
         low, _, high = choice.partition("-")
+        if int(high or low) < int(low):
+            raise ValueError(f"method.layers {choice} runs backwards and names no layer; write {high}-{low}")
         numbers = list(range(int(low), int(high or low) + 1))
     outside = [n for n in numbers if not 0 <= n < layers]
     if outside:
