@@ -191,7 +191,7 @@ class Train(Section):
     samples: Annotated[int, Field(ge=0)] = 2
     """Texts generated at each evaluation (gpt)."""
     attention_stats: bool = False
-    """Record entropy and distance of every head's attention at evaluations."""
+    """Record every head's attention at evaluations: entropy, distance, and how far it is from the baseline arm's."""
     compile: bool = False
     threads: Positive | None = None
     """CPU threads; recorded and restored on resume."""
