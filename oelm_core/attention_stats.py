@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,9 +58,11 @@ def pattern_distance(one: Tensor, other: Tensor, real: Tensor | None = None) -> 
     return distance
 
 
-def save_patterns(path: Path, patterns: Tensor, real: Tensor | None = None) -> None:
-    """Half precision, compressed; for comparing arms after they have run."""
+def save_patterns(path: Path, patterns: Tensor, real: Tensor | None = None, tokens: Tensor | None = None) -> None:
+    """Half precision, compressed; for comparing arms after they have run. tokens: the batch they were made on."""
     arrays = {"patterns": patterns.to(torch.float16).numpy()}
+    if tokens is not None:
+        arrays["tokens"] = tokens.cpu().numpy()
     if real is not None:
         arrays["real"] = real.cpu().numpy()
     packed = io.BytesIO()
@@ -74,23 +77,33 @@ def load_patterns(path: Path) -> tuple[Tensor, Tensor | None]:
     return patterns, real
 
 
+def is_of_batch(path: Path, tokens: Tensor) -> bool:
+    """Whether a file holds patterns made on exactly these tokens."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return "tokens" in arrays and np.array_equal(arrays["tokens"], tokens.cpu().numpy())
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return False
+
+
 def record(
     folder: Path, step: int, model: nn.Module, inputs: Mapping[str, Tensor], real: Tensor | None = None
 ) -> dict[str, float]:
     """One look at a run's attention: `step-N.json` with every head, patterns of the first and the latest look.
 
-    Returns flat figures for a metrics line: entropy, distance, and how far the patterns are from the first look's.
-    Two arms are compared with `pattern_distance` of their `latest.npz`, made on the same batch.
+    Returns flat figures for a metrics line: entropy, distance, how far the patterns are from the first look's, and,
+    where `baseline.npz` holds the baseline arm's pattern on the same batch, how far from that.
     """
     folder.mkdir(parents=True, exist_ok=True)
     patterns = attention_patterns(model, inputs)
-    if not (folder / "start.npz").exists():
-        save_patterns(folder / "start.npz", patterns, real)
-    save_patterns(folder / "latest.npz", patterns, real)
-    table = {
-        **summarise(patterns, real),
-        "moved": pattern_distance(patterns, load_patterns(folder / "start.npz")[0], real),
-    }
+    for name in ("start.npz", "latest.npz"):
+        if name == "latest.npz" or not (folder / name).exists():
+            save_patterns(folder / name, patterns, real, inputs.get("input_ids"))
+    table = summarise(patterns, real)
+    for figure, other in (("moved", "start.npz"), ("from_baseline", "baseline.npz")):
+        kept = load_patterns(folder / other)[0] if (folder / other).exists() else None
+        if kept is not None and kept.shape == patterns.shape:  # a baseline of other sizes has nothing to compare
+            table[figure] = pattern_distance(patterns, kept, real)
     atomically(folder / f"step-{step}.json", json.dumps({"step": step, **table}).encode())
     return {f"attention_{name}": float(np.mean(values)) for name, values in table.items()}
 

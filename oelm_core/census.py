@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,22 +11,24 @@ if TYPE_CHECKING:
     from oelm_core.config import Experiment
 
 ADAM_BYTES = 8
-"""Two fp32 moments per trained parameter."""
+"""Two fp32 moments per trained parameter. Adam's step counts and file headers, some KiB, are left out."""
 
 
-def census(model: nn.Module) -> dict[str, Any]:
+def census(model: nn.Module, thaws: Collection[str] = ()) -> dict[str, Any]:
     """`{total, trainable, frozen, by_component, by_layer, bytes}` of a model; a tied weight is counted once.
 
     by_component and by_layer map a name to `{total, trainable, frozen}`; layers are "0", "1", ... and "outside".
+    bytes are those of the last checkpoint's tensors: parameters named in `thaws` are frozen now and have moments then.
     """
     component, layer = _places(model)
     by_component: dict[str, dict[str, int]] = {}
     by_layer: dict[str, dict[str, int]] = {}
     total = _empty()
-    weights = 0
-    for _, parameter in model.named_parameters():  # named_parameters gives a shared tensor once
+    weights = moments = 0
+    for name, parameter in model.named_parameters():  # named_parameters gives a shared tensor once
         count, trains = parameter.numel(), parameter.requires_grad
         weights += count * parameter.element_size()
+        moments += ADAM_BYTES * count if trains or name in thaws else 0
         for row in (
             total,
             by_component.setdefault(component[id(parameter)], _empty()),
@@ -33,7 +36,6 @@ def census(model: nn.Module) -> dict[str, Any]:
         ):
             row["total"] += count
             row["trainable" if trains else "frozen"] += count
-    moments = ADAM_BYTES * total["trainable"]
     return {
         **total,
         "by_component": by_component,
@@ -48,8 +50,8 @@ def census_of(experiment: Experiment) -> dict[str, Any]:
     from oelm_core.models import build
 
     model = build(experiment, device="meta", seed=experiment.seed)
-    apply_freezing(model, experiment.method)
-    return census(model)
+    frozen = apply_freezing(model, experiment.method)
+    return census(model, frozen.thaws)
 
 
 def _empty() -> dict[str, int]:

@@ -85,8 +85,18 @@ def _peer_frozen(model: nn.Module, method: Method) -> set[int]:
     if method.peer is None:
         return set()
     heads = {id(p) for _, module in head_modules(model) for p in module.parameters()}
+    kept = heads | _extra_parameters(model, method)
     peer = method.peer
-    return {id(p) for name, p in model.named_parameters() if id(p) not in heads and not trains_under(peer, name)}
+    return {id(p) for name, p in model.named_parameters() if id(p) not in kept and not trains_under(peer, name)}
+
+
+def _extra_parameters(model: nn.Module, method: Method) -> set[int]:
+    """What method.extras lets attention learn; a peer method that freezes the network leaves it to train."""
+    found = {id(p) for name, p in model.named_parameters() if "extras" in name.split(".")}
+    if method.extras.qk_bias:
+        linears = [linear for layer in attention_layers(model) for linear, _ in layer.projections().values()]
+        found |= {id(linear.bias) for linear in linears}
+    return found
 
 
 def _thaws(model: nn.Module, layers: list[AttentionLayer], method: Method) -> dict[str, int]:
@@ -150,14 +160,18 @@ def parameter_groups(model: nn.Module, experiment: Experiment, total_steps: int 
     depth = {id(p): layer.index for layer in layers for p in layer.block.parameters()}
     heads = {id(p) for _, module in head_modules(model) for p in module.parameters()}
     qk = {id(p) for layer in layers for linear, _ in layer.projections().values() for p in linear.parameters()}
-    thawing = {id(p) for layer in layers for p in frozen_parameters(layer, method)} if method.unfreeze else set()
     schedule = UnfreezeSchedule.of(experiment, len(layers), total_steps)
+    waiting = [layer for layer in layers if schedule is not None and layer.index in schedule.starts]
+    thawing = {id(p) for layer in waiting for p in frozen_parameters(layer, method)}
     groups: dict[str, dict[str, Any]] = {}
+    outside = -1  # embeddings lie below the first layer; what follows the layers, such as a last norm, above the top
     for parameter in model.parameters():
+        if id(parameter) in depth:
+            outside = len(layers) - 1
         waits = id(parameter) in thawing and not parameter.requires_grad
         if not (parameter.requires_grad or waits):
             continue
-        index = depth.get(id(parameter), len(layers) - 1 if id(parameter) in heads else -1)
+        index = depth.get(id(parameter), len(layers) - 1 if id(parameter) in heads else outside)
         scale = method.layer_decay ** (len(layers) - 1 - index) * (method.qk_lr if id(parameter) in qk else 1.0)
         own = method.qk_lr != 1.0 and id(parameter) in qk
         name = f"unfreezing layer {index}" if waits else ("query and key" if own else "rest")

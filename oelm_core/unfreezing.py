@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oelm_core.config import Experiment
+from oelm_core.config.limits import unfreezing_starts
 from oelm_core.errors import BadInput
 from oelm_core.orthogonal import chosen_layers
 
@@ -25,14 +26,7 @@ class UnfreezeSchedule:
         total = total_steps or experiment.train.max_steps
         if total is None:
             raise BadInput(f"{experiment.id}: method.unfreeze needs the number of steps; give train.max_steps.")
-        first = _steps(unfreeze.at, total)
-        order = sorted(chosen_layers(experiment.method, layers), reverse=True)  # from the top down
-        if unfreeze.order == "together":
-            starts = dict.fromkeys(order, first)
-        else:
-            # Unless said, the layers share what is left of training evenly.
-            gap = _steps(unfreeze.every, total) if unfreeze.every else max(1, (total - first) // len(order))
-            starts = {layer: first + place * gap for place, layer in enumerate(order)}
+        starts = unfreezing_starts(unfreeze, chosen_layers(experiment.method, layers), total)
         late = [layer for layer, start in starts.items() if start >= total]
         if late:
             raise BadInput(
@@ -56,7 +50,3 @@ class UnfreezeSchedule:
     @staticmethod
     def ramp(step: int, start: int, warmup: int) -> float:
         return 0.0 if step < start else min(1.0, (step - start + 1) / max(1, warmup))
-
-
-def _steps(value: float, total: int) -> int:
-    return round(value * total) if value < 1 else round(value)

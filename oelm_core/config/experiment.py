@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from oelm_core.config.limits import planned_steps, sizes_of, unfreezing_starts
 from oelm_core.config.published import Claim, Published
-from oelm_core.config.sections import Data, Family, Method, Model, Section, Target, Train, layer_numbers
+from oelm_core.config.sections import Data, Family, Method, Model, Section, Target, Train, Unfreeze, layer_numbers
 from oelm_core.config.slurm import check_settings
 from oelm_core.config.validation import first_problem
 from oelm_core.errors import BadInput
@@ -83,46 +84,42 @@ class Study(Section):
 
 
 def _check_family(exp: Experiment) -> None:
-    shape = exp.model.shape
+    positions = sizes_of(exp.model).positions
     if exp.family == "bert" and exp.data.classes is None:
         raise ValueError("data.classes is missing; a bert experiment classifies, so say how many classes")
-    if shape and exp.data.max_length > shape.positions:
-        raise ValueError(
-            f"data.max_length {exp.data.max_length} is longer than the model's {shape.positions} positions"
-        )
-    if exp.start == "scratch" and exp.model.path is None and shape is None:
+    if positions and exp.data.max_length > positions:
+        raise ValueError(f"data.max_length {exp.data.max_length} is longer than the model's {positions} positions")
+    if exp.start == "scratch" and exp.model.path is None and exp.model.shape is None:
         raise ValueError("model.shape is missing; a model from scratch needs its sizes")
 
 
 def _check_method(exp: Experiment) -> None:
-    method, shape, train = exp.method, exp.model.shape, exp.train
+    method = exp.method
     if method.init in ("head-qr", "polar", "global-qr") and method.source == "pretrained" and exp.start == "scratch":
         raise ValueError("method.from is pretrained but the model starts from scratch; write from: gaussian")
     if exp.is_baseline and method.freeze:
         raise ValueError("method.freeze is set on a baseline; name the baseline it is compared with")
     if exp.is_baseline and method.init != "none":
         raise ValueError(f"method.init is {method.init} on a baseline; a baseline's Q/K stay untouched (init: none)")
-    if shape and method.peer is None:
-        layer_numbers(method.layers, shape.layers)
+    layers = sizes_of(exp.model).layers
+    chosen = layer_numbers(method.layers, layers) if layers else None
     if method.unfreeze:
-        _check_unfreeze(method, train.max_steps, shape.layers if shape else None)
+        _check_unfreeze(method.unfreeze, chosen, planned_steps(exp.train, exp.data))
 
 
-def _check_unfreeze(method: Method, max_steps: int | None, layers: int | None) -> None:
-    """Refuses a layer that would be let go after the end; in fractions of training when the recipe gives epochs."""
-    unfreeze = method.unfreeze
-    if unfreeze is None or (max_steps is None and (unfreeze.at >= 1 or (unfreeze.every or 0) >= 1)):
+def _check_unfreeze(unfreeze: Unfreeze, chosen: list[int] | None, total: int | None) -> None:
+    """Refuses a layer that would be let go after the end; in millionths of training while its steps are not known."""
+    if chosen == []:
+        raise ValueError("method.unfreeze is set but method.layers chooses no layer; write layers: all")
+    if total is None and (unfreeze.at >= 1 or (unfreeze.every or 0) >= 1):
         return  # steps of a recipe in epochs are known once the data is
-    total = max_steps or 1.0
-    first = unfreeze.at * total if unfreeze.at < 1 else unfreeze.at
-    end = f"the end of training{f' at step {max_steps}' if max_steps else ''}"
-    if first >= total:
+    end = f"the end of training{f' at step {total}' if total else ''}"
+    starts = unfreezing_starts(unfreeze, chosen or [0], total or 1_000_000)
+    if min(starts.values()) >= (total or 1_000_000):
         raise ValueError(f"method.unfreeze.at {unfreeze.at:g} is past {end}")
-    if unfreeze.order == "top-down" and unfreeze.every and layers:
-        gap = unfreeze.every * total if unfreeze.every < 1 else unfreeze.every
-        chosen = len(layer_numbers(method.layers, layers))
-        if first + (chosen - 1) * gap >= total:
-            raise ValueError(f"method.unfreeze.every {unfreeze.every:g} lets the last of {chosen} layers go past {end}")
+    if max(starts.values()) >= (total or 1_000_000):
+        every = f"every {unfreeze.every:g}" if unfreeze.every else f"at {unfreeze.at:g}"
+        raise ValueError(f"method.unfreeze.{every} lets the last of {len(starts)} layers go past {end}")
 
 
 def _check_published(exp: Experiment) -> None:

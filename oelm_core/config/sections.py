@@ -191,7 +191,7 @@ class Train(Section):
     samples: Annotated[int, Field(ge=0)] = 2
     """Texts generated at each evaluation (gpt)."""
     attention_stats: bool = False
-    """Record entropy and distance of every head's attention at evaluations."""
+    """Record every head's attention at evaluations: entropy, distance, and how far it is from the baseline arm's."""
     compile: bool = False
     threads: Positive | None = None
     """CPU threads; recorded and restored on resume."""
@@ -243,6 +243,8 @@ def layer_numbers(choice: LayerChoice, layers: int) -> list[int]:
         numbers = list(range(layers))[: int(count)] if end == "first" else list(range(layers))[layers - int(count) :]
     else:
         low, _, high = choice.partition("-")
+        if int(high or low) < int(low):
+            raise ValueError(f"method.layers {choice} runs backwards and names no layer; write {high}-{low}")
         numbers = list(range(int(low), int(high or low) + 1))
     outside = [n for n in numbers if not 0 <= n < layers]
     if outside:

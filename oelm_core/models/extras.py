@@ -79,7 +79,7 @@ def add_biases(layer: AttentionLayer) -> None:
 
 def _attach(layer: AttentionLayer, extras: Extras) -> None:
     attention = layer.module
-    if not hasattr(attention, "num_attention_heads"):
+    if not (hasattr(attention, "num_attention_heads") and hasattr(attention, "query")):
         raise BadInput(f"{type(attention).__name__}: method.extras works on BERT and RoBERTa attention and on our GPT.")
     with torch.device(layer.query.weight.device):
         added = AttentionExtras(extras, layer.heads, layer.head_dim, causal=False)

@@ -53,6 +53,11 @@ class AttentionLayer:
 
 def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     """The self-attention layers of a model, from the input upwards; a refusal when none can be found."""
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        raise BadInput(
+            f"{type(model).__name__}: it has an encoder and a decoder, and not all of its attention is self-attention; "
+            "use a BERT- or RoBERTa-like encoder, or this project's GPT."
+        )
     modules = dict(model.named_modules())
     found = [(name, module, names) for name, module in modules.items() if (names := _spelling(module))]
     if not found:

@@ -14,6 +14,7 @@ import torch
 from oelm_core import attention_stats
 from oelm_core.freezing import apply_unfreezing, group_lr
 from oelm_core.training import checkpoint
+from oelm_core.training.baseline_attention import keep_baseline_pattern
 from oelm_core.training.batches import dropout_seed
 from oelm_core.training.evaluate import better
 from oelm_core.training.failures import DiskFull, NonFinite
@@ -213,8 +214,7 @@ class Loop:
         finally:
             s.model.train()
         if s.experiment.train.attention_stats and s.ranks.main:
-            inputs, real = s.task.probe(s.model)
-            found.values.update(attention_stats.record(s.folder.path / "attention", step, s.model, inputs, real))
+            found.values.update(self._look_at_attention(step))
         seconds = time.monotonic() - began
         progress.eval_due = False
         progress.validation_seconds.append(seconds)
@@ -230,6 +230,14 @@ class Loop:
         self._sample(step)
         s.records.progress(step, phase="running", force=True)
         return best
+
+    def _look_at_attention(self, step: int) -> dict[str, float]:
+        s = self.s
+        inputs, real = s.task.probe(s.model)
+        baseline = keep_baseline_pattern(s.folder, s.experiment, inputs["input_ids"])
+        if baseline:
+            s.records.event(step, "attention", f"attention is held against that of {baseline}")
+        return attention_stats.record(s.folder.path / "attention", step, s.model, inputs, real)
 
     def _sample(self, step: int) -> None:
         s = self.s

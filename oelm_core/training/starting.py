@@ -76,7 +76,7 @@ def complete_checks(
         return kept
     checks = {
         **checks,
-        "census": census(model),
+        "census": census(model, frozen.thaws),
         "frozen": {"names": list(frozen.names), "thaws": frozen.thaws, "hash": frozen.hash(model)},
     }
     if ranks.main:

@@ -113,6 +113,7 @@ def _print_list(rows: list[dict[str, Any]]) -> None:
 
 def _show_experiment(experiment: Experiment, as_json: bool) -> None:
     from oelm_core.census import census_of
+    from oelm_core.compare.words import size
     from oelm_core.config import as_dict, config_hash
 
     resolved = as_dict(experiment)
@@ -128,7 +129,8 @@ def _show_experiment(experiment: Experiment, as_json: bool) -> None:
     for section in ("model", "data", "method", "train"):
         _print_section(section, resolved[section])
     _print_section("target", resolved["target"])
-    _print_section("parameters", {key: parameters[key] for key in ("total", "trainable", "frozen")})
+    counts = {key: parameters[key] for key in ("total", "trainable", "frozen")}
+    _print_section("parameters", {**counts, "checkpoint": size(parameters["bytes"]["checkpoint"])})
     _print_section("published", resolved["published"])
     print(f"\nStart it with: oelm run {experiment.id}")
 

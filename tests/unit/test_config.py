@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +92,39 @@ def test_a_mistake_gets_one_sentence_naming_the_key(changes: dict[str, Any], exp
     sentence = refusal(**changes)
     assert expected in sentence
     assert "\n" not in sentence
+
+
+def test_a_model_folder_brings_its_own_limits(tmp_path: Path) -> None:
+    sizes = {"num_hidden_layers": 6, "hidden_size": 24, "num_attention_heads": 3, "max_position_embeddings": 512}
+
+    def said(layers: str = "all", **changed: int) -> str:
+        (tmp_path / "config.json").write_text(json.dumps({**sizes, **changed}))
+        return refusal(baseline="b", model={"path": str(tmp_path)}, method={"freeze": ["query"], "layers": layers})
+
+    assert "method.layers names layer 8, but the model's layers are 0 to 5" in said("8-9")
+    assert "its width 24 cannot be split into 5 equal heads" in said(num_attention_heads=5)
+    assert "data.max_length 128 is longer than the model's 64 positions" in said(max_position_embeddings=64)
+    (tmp_path / "config.json").write_text("{ not json")
+    model = {"path": str(tmp_path)}
+    assert experiment(model=model).model.path == str(tmp_path)  # what cannot be read is for the loader to refuse
+
+
+def test_a_range_that_runs_backwards_is_refused_instead_of_freezing_nothing() -> None:
+    with pytest.raises(ValueError, match="5-3 runs backwards and names no layer; write 3-5"):
+        layer_numbers("5-3", 12)
+
+
+def test_steps_of_a_recipe_in_epochs_are_known_when_its_data_is() -> None:
+    late = {"freeze": ["query", "key"], "unfreeze": {"at": 7000}}
+    in_epochs = {"max_steps": None, "epochs": 3, "batch_size": 32}
+    data = {"train_examples": 67349}
+    said = refusal(baseline="b", method=late, train=in_epochs, data=data)
+    assert "method.unfreeze.at 7000 is past the end of training at step 6315" in said
+    experiment(baseline="b", method=late, train=in_epochs, data={**data, "path": "/own/files"})
+    nothing = {"freeze": ["query"], "layers": "none", "unfreeze": {"at": 0.5, "order": "top-down"}}
+    assert "method.layers chooses no layer" in refusal(baseline="b", method=nothing)
+    rounded = {"freeze": ["query"], "unfreeze": {"at": 0.9999999}}
+    assert "past the end" in refusal(baseline="b", method=rounded, train={"max_steps": 100, "epochs": None})
 
 
 def test_overrides_are_read_as_yaml_and_win() -> None:

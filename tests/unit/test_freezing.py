@@ -245,3 +245,30 @@ def test_a_layer_outside_the_model_is_refused_before_anything_is_built() -> None
     exp = experiment("gpt", OELM)
     with pytest.raises(BadInput, match="layer 9"):
         apply_freezing(model, exp.method.model_copy(update={"layers": [9]}))
+
+
+def test_a_last_norm_learns_at_the_full_rate_and_embeddings_at_the_lowest() -> None:
+    exp = experiment("gpt", {**OELM, "layer_decay": 0.5})
+    model, _ = prepared(exp)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    scales = {names[id(p)]: group["lr_scale"] for group in parameter_groups(model, exp) for p in group["params"]}
+    assert scales["model.final_norm.weight"] == scales["model.layers.2.ffn_norm.weight"] == 1.0
+    assert scales["model.embed_positions.weight"] == 0.125
+
+
+@pytest.mark.parametrize("kind", ["lora", "bitfit", "adapter"])
+@pytest.mark.parametrize("arch", ["bert", "gpt"])
+def test_extras_learn_beside_a_peer_method(arch: str, kind: str) -> None:
+    model, _ = prepared(experiment(arch, {"name": "both", "peer": {"kind": kind}, "extras": ALL_EXTRAS}))
+    learned = [p.requires_grad for name, p in model.named_parameters() if "extras" in name.split(".")]
+    assert len(learned) == 3 * 3
+    assert all(learned)
+    assert all(layer.query.bias.requires_grad for layer in attention_layers(model))
+
+
+def test_a_schedule_beside_a_peer_lets_go_only_of_its_own_layers() -> None:
+    exp = experiment("bert", {**unfreezing(), "layers": "first:1", "peer": {"kind": "lora"}})
+    model, frozen = prepared(exp)
+    groups = [group for group in parameter_groups(model, exp) if "starts" in group]
+    assert [group["name"] for group in groups] == ["unfreezing layer 0"]
+    assert set(frozen.thaws.values()) == {0}

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification, DistilBertConfig, GPT2Config, GPT2LMHeadModel
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    DebertaV2Config,
+    DebertaV2ForSequenceClassification,
+    DistilBertConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    T5Config,
+)
 from transformers import DistilBertForSequenceClassification as DistilBert
 
 from oelm_core.config import Extras
@@ -61,6 +70,20 @@ def test_a_model_without_separate_projections_is_refused_in_a_sentence() -> None
         attention_layers(fused)
     with pytest.raises(BadInput, match="Linear: no attention"):
         attention_layers(nn.Linear(2, 2))
+
+
+def test_a_model_of_encoder_and_decoder_is_refused_in_a_sentence() -> None:
+    model = nn.Linear(2, 2)
+    model.config = T5Config(d_model=8)
+    with pytest.raises(BadInput, match="it has an encoder and a decoder"):
+        attention_layers(model)
+
+
+def test_extras_are_refused_on_attention_they_do_not_know() -> None:
+    sizes = {"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3}
+    model = DebertaV2ForSequenceClassification(DebertaV2Config(**sizes, intermediate_size=48))
+    with pytest.raises(BadInput, match=r"DisentangledSelfAttention: method.extras works on BERT"):
+        attach_extras(model, Extras(gain=True))
 
 
 def test_heads_that_train_always_are_found() -> None:

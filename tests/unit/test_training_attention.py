@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from oelm_core.attention_stats import load_patterns, pattern_distance
+from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.metrics import read_metrics
 from oelm_core.training.records import cut_after
 from oelm_core.training.signals import StopRequest
@@ -34,3 +37,34 @@ def test_entropy_and_distance_of_every_head_are_recorded(
     cut_after(folder, 10)
     assert {look.name for look in (folder.path / "attention").glob("step-*")} == {"step-5.json", "step-10.json"}
     assert [r["step"] for r in read_metrics(folder.metrics, "eval")] == [5, 10]
+
+
+@pytest.mark.parametrize("base", [BERT, GPT], ids=["bert", "gpt"])
+def test_an_arm_is_held_against_its_baselines_last_pattern(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    monkeypatch.setenv("OELM_THREADS", "1")
+    data = texts(tmp_path / "texts")
+    looking = ("train.attention_stats=true", "train.samples=0")
+    untouched = {**base, "id": "Tiny-Baseline", "baseline": None, "method": {"name": "baseline"}}
+
+    def attention_of(chosen: dict[str, Any], *settings: str) -> tuple[RunFolder, list[float | None]]:
+        folder = run_folder(tmp_path / "runs", experiment(chosen, data, *looking, *settings))
+        assert train_run(folder, StopRequest())[0]["state"] == "finished"
+        return folder, [r.get("attention_from_baseline") for r in read_metrics(folder.metrics, "eval")]
+
+    assert attention_of(base)[1] == [None] * 3  # no baseline has run yet
+    baseline, none = attention_of(untouched)
+    assert none == [None] * 3
+    arm, apart = attention_of(base)
+    assert all(value is not None and 0 < value < 1 for value in apart)
+    patterns = [load_patterns(folder.path / "attention" / "latest.npz")[0] for folder in (arm, baseline)]
+    by_head = json.loads((arm.path / "attention" / "step-12.json").read_text())["from_baseline"]
+    if base is GPT:  # nothing padded, so the plain mean is the figure
+        assert by_head == pytest.approx(np.array(pattern_distance(*patterns)), abs=1e-3)
+    assert apart[-1] == pytest.approx(np.mean(by_head))
+    said = [r["message"] for r in read_metrics(arm.metrics, "event") if r["what"] == "attention"]
+    assert said == [f"attention is held against that of {baseline.id}"]
+    assert attention_of(base, "seed=7")[1] == [None] * 3  # another seed's baseline is no pair
+    assert attention_of(base, "data.max_length=16")[1] == [None] * 3 or base is BERT  # other tokens, no comparison
