@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,10 +166,10 @@ def load_from_hub(name: str, place: sets.Split, streaming: bool = False) -> Any:
     try:
         return datasets.load_dataset(place.repo, place.config, split=place.name, streaming=streaming)
     except Exception as error:  # the library raises a dozen kinds for "cannot reach it"
-        looked = [str(sets.kept_folder(name)), *map(str, sets.hub_cache_folders(place))]
+        looked = map(str, (sets.kept_folder(name), *(sets.hub_cache_folders(place) or sets.hub_caches())))
         raise NotFound(
             f"dataset {name} ({place.repo}, {place.name}) is not here and cannot be fetched"
-            f" ({_why(error)}); looked in {', '.join(looked)} and the Hugging Face cache."
+            f" ({_why(error)}); looked in {', '.join(looked)}."
             f" To get it: {sets.how_to_get(name)}."
         ) from None
 
@@ -302,7 +303,7 @@ def _read_cached(file: Path | None) -> Examples | None:
     try:
         with np.load(file, allow_pickle=False) as arrays:
             return Examples(arrays["tokens"], arrays["segments"], arrays["starts"], arrays["labels"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
         return None  # half a file from a full disk: made again
 
 

@@ -79,12 +79,15 @@ def read_rows(file: Path) -> Iterator[dict[str, Any]]:
             for part in parquet.ParquetFile(file).iter_batches():
                 yield from part.to_pylist()
         else:
-            yield from _read_json(file)
+            for number, row in enumerate(_read_json(file), 1):
+                if not isinstance(row, dict):
+                    raise BadInput(f"{file}: row {number} is {str(row)[:40]!r}, not an object with named columns.")
+                yield row
     except (UnicodeDecodeError, csv.Error, ValueError) as error:
         raise BadInput(f"{file}: cannot be read as {kind[1:]}: {error}.") from None
 
 
-def _read_json(file: Path) -> Iterator[dict[str, Any]]:
+def _read_json(file: Path) -> Iterator[Any]:
     """A list of objects, {"data": [...]}, or one object per line."""
     with open(file, encoding="utf-8-sig") as lines:
         first = lines.read(1)
@@ -95,7 +98,7 @@ def _read_json(file: Path) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 row = json.loads(line)
-                if number == 1 and isinstance(row.get("data"), list):
+                if number == 1 and isinstance(row, dict) and isinstance(row.get("data"), list):
                     yield from row["data"]
                 else:
                     yield row

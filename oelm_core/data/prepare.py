@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import time
@@ -85,7 +87,10 @@ def prepare(
         return tables.keep(named, folder, progress)
     if workers:  # read once, by the tokenizer's thread pool, when it first starts
         os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
-    loaded = load_tokenizer(experiment) if experiment and not tokenizer else load_named(tokenizer or "gpt2")
+    if experiment and not tokenizer:
+        loaded = load_tokenizer(experiment)
+    else:
+        loaded = load_named(tokenizer or "gpt2", "--tokenizer")
     spec = experiment.data if experiment else None
     how = spec.validation if spec else (named.held_out if named else "split")
     held_out = None
@@ -170,20 +175,47 @@ def write_tokens(
         verify(folder, done)
         return folder
     folder.mkdir(parents=True, exist_ok=True)
-    journal = read_json(folder / "journal.json")
-    if journal is None or journal["plan"] != plan:  # a changed tokenizer or source starts over
-        journal = {"plan": plan, "split": None, "documents": 0, "counts": {}}
-        for part in folder.glob("*.bin.part"):
-            part.unlink()
-    _Writer(folder, journal, tokenizer, held_out, progress).run(sources)
-    splits = {}
-    for split, count in journal["counts"].items():
-        part = folder / f"{split}.bin.part"
-        splits[split] = {**count, "file": f"{split}.bin", "sha256": _sha256(part)}
-        os.replace(part, folder / f"{split}.bin")
-    write_json(folder / "manifest.json", {**plan, "splits": splits, "created": time.time()})
-    (folder / "journal.json").unlink(missing_ok=True)
+    with _alone(folder):
+        journal = _journal(folder, plan)
+        _Writer(folder, journal, tokenizer, held_out, progress).run(sources)
+        splits = {}
+        for split, count in journal["counts"].items():
+            part = folder / f"{split}.bin.part"
+            splits[split] = {**count, "file": f"{split}.bin", "sha256": _sha256(part)}
+            os.replace(part, folder / f"{split}.bin")
+        write_json(folder / "manifest.json", {**plan, "splits": splits, "created": time.time()})
+        (folder / "journal.json").unlink(missing_ok=True)
     return folder
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two preparations into one folder would append to the same files: the second is refused."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(f"{folder}: another process is preparing it; wait for that one to end.") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _journal(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """How far an interrupted preparation came. A changed tokenizer or source, or files cut short, start over."""
+    journal = read_json(folder / "journal.json")
+    if journal is not None and journal["plan"] == plan:
+        width = np.dtype(plan["dtype"]).itemsize
+        for split in journal["counts"]:
+            if (whole := folder / f"{split}.bin").exists():  # renamed already, but not yet in a manifest
+                os.replace(whole, folder / f"{split}.bin.part")
+        parts = {folder / f"{split}.bin.part": count["tokens"] * width for split, count in journal["counts"].items()}
+        if all(part.is_file() and part.stat().st_size >= size for part, size in parts.items()):
+            return journal
+    for part in folder.glob("*.bin.part"):
+        part.unlink()
+    return {"plan": plan, "split": None, "documents": 0, "counts": {}}
 
 
 class _Writer:

@@ -139,11 +139,17 @@ def kept_folder(name: str) -> Path:
     return data_dir() / (named.name if named else name.lower())
 
 
-def hub_cache_folders(place: Split) -> list[Path]:
-    """Folders where the `datasets` and `huggingface_hub` libraries keep a split's configuration, if they do."""
+def hub_caches() -> tuple[Path, Path]:
+    """Where the `datasets` and `huggingface_hub` libraries keep what they fetch."""
     hf_home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface").expanduser()
     datasets_cache = Path(os.environ.get("HF_DATASETS_CACHE") or hf_home / "datasets").expanduser()
     hub_cache = Path(os.environ.get("HF_HUB_CACHE") or hf_home / "hub").expanduser()
+    return datasets_cache, hub_cache
+
+
+def hub_cache_folders(place: Split) -> list[Path]:
+    """Folders in those caches that hold a split's configuration."""
+    datasets_cache, hub_cache = hub_caches()
     repo = place.repo.replace("/", "___")
     names = {repo, repo.lower()}
     built = [datasets_cache / name / (place.config or "default") for name in sorted(names)]

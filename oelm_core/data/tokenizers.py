@@ -33,7 +33,7 @@ def load_tokenizer(experiment: Experiment) -> PreTrainedTokenizerFast:
 def load_named(name: str, key: str = "data.tokenizer") -> PreTrainedTokenizerFast:
     """From a folder or the hub (its cache when offline). An empty vocabulary is refused: transformers can make one.
 
-    `key` is the setting that named it, for the error.
+    `key` is the setting or option that named it, for the error.
     """
     from transformers import AutoTokenizer
 
@@ -43,9 +43,10 @@ def load_named(name: str, key: str = "data.tokenizer") -> PreTrainedTokenizerFas
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else name)
     except (OSError, ValueError, KeyError) as error:
+        how = f"{key} " if key.startswith("--") else f"--set {key}="
         raise NotFound(
             f"no tokenizer '{name}' in the hub's cache or as a folder ({_first_sentence(error)}); give a folder with"
-            f" --set {key}=FOLDER, or set HF_HOME to a filled cache or HF_ENDPOINT to a mirror."
+            f" {how}FOLDER, or set HF_HOME to a filled cache or HF_ENDPOINT to a mirror."
         ) from None
     if len(tokenizer) < 16:
         raise BadInput(f"{key} {name}: it loads with only {len(tokenizer)} tokens; its files are incomplete.")

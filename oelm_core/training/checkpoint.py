@@ -23,6 +23,7 @@ from oelm_core.runs.folder import read_json, write_json
 
 SCHEMA = 1
 _NAME = re.compile(r"^step-(\d+)$")
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 Tensors = dict[str, torch.Tensor]
 
@@ -96,7 +97,7 @@ def save(
         for group, tensors in groups.items():
             file = draft / f"{group}.safetensors"
             plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-            save_file(plain, file, metadata={"format": "pt"})
+            _save_file(plain, file)
             flush(file)
             listed[file.name] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
         for name, content in (texts or {}).items():
@@ -112,9 +113,20 @@ def save(
         shutil.rmtree(old, ignore_errors=True)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
+        put_back(folder)
         raise
     point(folder, "latest", step)
     return sum(file.stat().st_size for file in final.iterdir())
+
+
+def _save_file(tensors: Tensors, file: Path) -> None:
+    """safetensors reports a full disk as an error of its own; here it is an OSError like any other."""
+    try:
+        save_file(tensors, file, metadata={"format": "pt"})
+    except SafetensorError as error:
+        if (number := _OS_ERROR.search(str(error))) is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(file)) from None
 
 
 def point(folder: Path, link: str, step: int) -> None:
@@ -156,9 +168,18 @@ def prune(folder: Path, keep: int, best: int | None) -> None:
             shutil.rmtree(folder / f"step-{step}", ignore_errors=True)
 
 
+def put_back(folder: Path) -> None:
+    """A checkpoint moved aside for another of the same step that never came takes its place again."""
+    for old in folder.glob(".step-*-old"):
+        final = folder / old.name.removeprefix(".").removesuffix("-old")
+        if not final.exists():
+            os.rename(old, final)
+
+
 def clear_drafts(folder: Path) -> None:
     """Removes what a killed process had begun."""
     if folder.is_dir():
+        put_back(folder)
         for draft in folder.glob(".step-*"):
             shutil.rmtree(draft, ignore_errors=True)
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -123,36 +124,42 @@ def _write_plain(path: Path, content: Any) -> None:
     os.replace(temporary, path)
 
 
-def cut_after(folder: RunFolder, step: int) -> None:
-    """Removes what was recorded past a step, and torn last lines: a resumed run writes it again."""
-    for lines in (folder.metrics, folder.samples):
-        _cut_lines(lines, step)
+def cut_after(folder: RunFolder, step: int, eval_due: bool = False) -> None:
+    """Removes what was recorded past a step, and torn last lines: a resumed run writes it again.
+
+    `eval_due`: the step's evaluation comes first after the resume, so an earlier record of it goes too.
+    """
+    evaluated = step - 1 if eval_due else step
+    _cut_lines(folder.metrics, lambda record: evaluated if record.get("kind") == "eval" else step)
+    _cut_lines(folder.samples, lambda _: evaluated)
     for kept in (folder.predictions, folder.losses):
         if kept.is_dir():
             for file in kept.iterdir():
                 match = re.match(r"^step-(\d+)\.json$", file.name)
-                if match is None or int(match[1]) > step:
+                if match is None or int(match[1]) > evaluated:
                     file.unlink()
     for look in (folder.path / "attention").glob("step-*.json"):
-        if int(look.stem.removeprefix("step-")) > step:
+        if int(look.stem.removeprefix("step-")) > evaluated:
             look.unlink()
 
 
-def _cut_lines(path: Path, step: int) -> None:
+def _cut_lines(path: Path, last: Callable[[dict[str, Any]], int]) -> None:
+    """Keeps the lines up to the step that `last` names for each."""
     if not path.is_file():
         return
     temporary = path.with_name(f".{path.name}.cut")
     with open(path, "rb") as old, open(temporary, "wb") as new:
         for line in old:
-            if line.endswith(b"\n") and _step_of(line) <= step:
+            if line.endswith(b"\n") and _kept(line, last):
                 new.write(line)
         new.flush()
         os.fsync(new.fileno())
     os.replace(temporary, path)
 
 
-def _step_of(line: bytes) -> float:
+def _kept(line: bytes, last: Callable[[dict[str, Any]], int]) -> bool:
     try:
-        return float(json.loads(line)["step"])
+        record = json.loads(line)
+        return bool(record["step"] <= last(record))
     except (ValueError, KeyError, TypeError):
-        return float("inf")
+        return False

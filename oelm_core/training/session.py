@@ -188,7 +188,8 @@ def _find_checkpoint(
         found = checkpoint.newest(folder.checkpoints, records.say)
         if found is not None:
             checkpoint.check_owner(found, run["preset"], run["config_hash"])
-        cut_after(folder, found.step if found else 0)
+        due = found is not None and bool(found.state["progress"]["eval_due"])
+        cut_after(folder, found.step if found else 0, due)
         records.reopen()
     step = ranks.gather(found.step if found else None)[0]
     if step is not None and found is None:

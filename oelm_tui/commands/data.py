@@ -37,8 +37,8 @@ def list_sets(as_json: AsJson = False) -> None:
         [
             [
                 str(row["name"]),
-                "yes" if row["here"] else "no",
                 str(row["about"]),
+                "yes" if row["here"] else "no",
                 str(row["where"] if row["here"] else "-"),
             ]
             for row in rows
@@ -55,7 +55,7 @@ def prepare(
     path: Annotated[str | None, typer.Option(help="Your own text files instead.", metavar="PATH")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="Hub name or folder; gpt2 unless said.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where to write.", metavar="DIR")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; all cores unless said.", min=1)] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads; all cores unless said.", min=1)] = None,
 ) -> None:
     """Fetch a dataset and tokenise it once, so that runs start at once and without a network."""
     from rich.console import Console

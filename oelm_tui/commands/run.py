@@ -129,7 +129,7 @@ def follow_to_end(folders: list[RunFolder]) -> None:
     if bad:
         first = bad[0]
         why = first.message or first.reason or "see its log"
-        raise LabError(f"{first.id} {first.state}: {why}. Its log: oelm logs {first.id}")
+        raise LabError(f"{first.id} {first.state}: {why.removesuffix('.')}. Its log: oelm logs {first.id}")
 
 
 apps = {"run": single(run), "study": single(study)}

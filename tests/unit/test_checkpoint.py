@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from oelm_core.errors import BadInput
@@ -79,6 +80,27 @@ def test_a_full_disk_leaves_the_previous_checkpoint_and_no_draft(
     with pytest.raises(OSError, match="No space"):
         save(tmp_path, 10)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "step-5"]
+    found = checkpoint.newest(tmp_path)
+    assert found is not None
+    assert found.step == 5
+
+
+def test_a_full_disk_as_safetensors_reports_it_is_an_error_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        save(tmp_path, 5)
+    assert raised.value.errno == errno.ENOSPC
+
+
+def test_killed_while_a_step_is_saved_again_the_first_one_is_put_back(tmp_path: Path) -> None:
+    save(tmp_path, 5)
+    (tmp_path / "step-5").rename(tmp_path / ".step-5-old")  # the moment between the two moves
+    checkpoint.clear_drafts(tmp_path)
     found = checkpoint.newest(tmp_path)
     assert found is not None
     assert found.step == 5

@@ -215,3 +215,16 @@ def test_a_missing_set_says_where_it_was_looked_for_and_how_to_get_it(
         classification.find_sources(Data(name="qqp", classes=2))
     for part in ("dataset qqp", "no network", str(tmp_path / "data" / "qqp"), "oelm data prepare qqp", "HF_ENDPOINT"):
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", '{"sentence": "a", "label": 1}\n3\n'])
+def test_json_rows_without_columns_are_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "train.json").write_text(content)
+    with pytest.raises(BadInput, match="not an object with named columns"):
+        list(files.read_rows(tmp_path / "train.json"))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 half"])
+def test_a_damaged_token_cache_is_made_again(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "kept.npz").write_bytes(content)
+    assert classification._read_cached(tmp_path / "kept.npz") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from oelm_core.config import Data, build_experiment
 from oelm_core.data import language, prepare
 from oelm_core.data.tokenizers import word_tokenizer
-from oelm_core.errors import BadInput, NotFound
+from oelm_core.errors import BadInput, NotFound, Refused
 from tests.training_runs import GPT
 
 WORDS = ["once", "there", "was", "a", "cat", "dog", "."]
@@ -121,6 +122,56 @@ def test_an_interrupted_preparation_goes_on_and_gives_the_same_files(
     for name in ("train.bin", "validation.bin"):
         assert (broken / name).read_bytes() == (whole / name).read_bytes()
     assert not (broken / "journal.json").exists()
+
+
+@pytest.mark.parametrize("held_out", [None, prepare.HeldOut(0.3, 42)])
+@pytest.mark.parametrize("killed_before", ["validation.bin", "manifest.json"])
+def test_a_preparation_killed_while_it_finishes_gives_the_same_files(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_before: str, held_out: prepare.HeldOut | None
+) -> None:
+    sources = prepare.text_sources("mine", str(texts))
+    tokenizer = word_tokenizer(WORDS)
+    whole = prepare.write_tokens(tmp_path / "whole", "mine", sources, tokenizer, held_out)
+    replace = os.replace
+
+    def killed(old: Path, new: Path) -> None:
+        if Path(new).name == killed_before:
+            raise Interrupt
+        replace(old, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        with pytest.raises(Interrupt):
+            prepare.write_tokens(tmp_path / "broken", "mine", sources, tokenizer, held_out)
+    broken = prepare.write_tokens(tmp_path / "broken", "mine", sources, tokenizer, held_out)
+    for name in ("train.bin", "validation.bin"):
+        assert (broken / name).read_bytes() == (whole / name).read_bytes()
+    assert not list(broken.glob("*.part"))
+
+
+def test_a_part_file_shorter_than_its_journal_starts_over(texts: Path, tmp_path: Path) -> None:
+    sources = prepare.text_sources("mine", str(texts))
+    tokenizer = word_tokenizer(WORDS)
+    whole = prepare.write_tokens(tmp_path / "whole", "mine", sources, tokenizer)
+
+    def stop(documents: int, tokens: int, fraction: float | None) -> None:
+        raise Interrupt
+
+    with pytest.raises(Interrupt):
+        prepare.write_tokens(tmp_path / "broken", "mine", sources, tokenizer, progress=stop)
+    (tmp_path / "broken" / "train.bin.part").write_bytes(b"")
+    broken = prepare.write_tokens(tmp_path / "broken", "mine", sources, tokenizer)
+    assert (broken / "train.bin").read_bytes() == (whole / "train.bin").read_bytes()
+
+
+def test_two_preparations_into_one_folder_are_refused(texts: Path, tmp_path: Path) -> None:
+    sources = prepare.text_sources("mine", str(texts))
+
+    def second(documents: int, tokens: int, fraction: float | None) -> None:
+        with pytest.raises(Refused, match="another process is preparing it"):
+            prepare.write_tokens(tmp_path / "one", "mine", sources, word_tokenizer(WORDS))
+
+    prepare.write_tokens(tmp_path / "one", "mine", sources, word_tokenizer(WORDS), progress=second)
 
 
 def test_a_changed_tokenizer_or_source_is_noticed(texts: Path, tmp_path: Path) -> None:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from oelm_core.config import Train
 from oelm_core.runs.folder import RunFolder
 from oelm_core.training import checkpoint, failures
 from oelm_core.training.classification_task import ClassificationTask
 from oelm_core.training.language_task import LanguageTask
+from oelm_core.training.loop import Loop
 from oelm_core.training.signals import StopRequest
 from oelm_core.training.worker import train_run
 from tests.training_runs import BERT, GPT, SHAPE, experiment, figures, run_folder, texts, weights
@@ -69,7 +70,7 @@ def test_a_full_disk_ends_the_run_and_the_checkpoint_before_is_gone_on_from(
 
     def full_at_ten(tensors: Any, file: Path, **rest: Any) -> None:
         if ".step-10-" in str(file):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
         save_file(tensors, file, **rest)
 
     monkeypatch.setattr(checkpoint, "save_file", full_at_ten)
@@ -84,6 +85,42 @@ def test_a_full_disk_ends_the_run_and_the_checkpoint_before_is_gone_on_from(
     whole, _ = train(tmp_path, BERT, data)
     assert figures(folder) == figures(whole)
     assert weights(folder) == weights(whole)
+
+
+class Killed(BaseException):
+    """Nothing after it is done, as with SIGKILL."""
+
+
+@pytest.mark.parametrize("base", [BERT, GPT])
+def test_killed_right_after_an_evaluation_that_was_due_records_it_once(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: dict[str, Any]
+) -> None:
+    folder = run_folder(tmp_path / "runs", experiment(base, data))
+    stop = StopRequest()
+    evaluate = Loop._evaluate
+
+    def stopped_inside(self: Loop, step: int) -> bool:
+        stop.request(signal.SIGTERM)
+        return evaluate(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "_evaluate", stopped_inside)
+        assert train_run(folder, stop)[0]["state"] == "stopped"
+    assert checkpoint.steps(folder.checkpoints) == [5]
+
+    def killed(self: Loop, best: bool) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "_save", killed)
+        with pytest.raises(Killed):
+            train_run(folder, StopRequest())
+    assert train_run(folder, StopRequest())[0]["state"] == "finished"
+    whole, _ = train(tmp_path, base, data)
+    assert figures(folder) == figures(whole)
+    assert weights(folder) == weights(whole)
+    told = [f.samples.read_text().count("\n") for f in (folder, whole) if f.samples.exists()]
+    assert len(set(told)) <= 1
 
 
 @pytest.mark.parametrize(
