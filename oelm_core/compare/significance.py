@@ -55,7 +55,7 @@ def weigh(baseline: Sequence[Evidence], arm: Sequence[Evidence], arm_name: str, 
     deciding = tests[0] if tests else None
     words = deciding.words if deciding else "No test is possible: no paired predictions, losses or seeds."
     if delta is not None and len(base_by_seed) < 2 and len(arm_by_seed) < 2:
-        words += " One seed: how much another seed would change this is not known."
+        words += " One seed only."
     elif delta is not None and not seeds:
         words += " Too few seeds in common for a test over seeds."
     return Significance(
