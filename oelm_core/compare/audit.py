@@ -221,3 +221,14 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
     """Worst first; the same difference found for several arms becomes one finding."""
     unique = list(dict.fromkeys(findings))
     return sorted(unique, key=lambda finding: GRADES.index(finding.grade))
+
+
+def merged(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings in the same words are said once, for all their arms."""
+    kept: dict[tuple[Grade, str, str, str | None], Finding] = {}
+    for finding in findings:
+        key = (finding.grade, finding.what, finding.why, finding.source)
+        old = kept.get(key)
+        arms = tuple(dict.fromkeys((old.arms if old else ()) + finding.arms))
+        kept[key] = Finding(*key[:2], arms, finding.why, finding.settle_with, finding.source)
+    return list(kept.values())

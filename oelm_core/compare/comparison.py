@@ -38,7 +38,9 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """`why` as a sentence of its own; a preset's id keeps its case."""
+        """`why` as a sentence of its own, saying whose figure it is about; a preset's id keeps its case."""
+        if self.source and not any(arm in self.why for arm in self.arms):
+            return f"{', '.join(self.arms)}: {self.why}"
         return self.why if self.why.startswith(self.arms) else self.why[:1].upper() + self.why[1:]
 
 

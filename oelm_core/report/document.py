@@ -60,7 +60,7 @@ def build_document(comparison: Comparison, lang: str = "en") -> Document:
     if study:
         sections.append(Section(words("Question"), (study.question,)))
     sections += [_recipe(comparison, words), _results(comparison, words, references)]
-    sections += _timing_and_parameters(comparison, words)
+    sections += _timing_and_parameters(comparison, words, references)
     sections.append(_curves(comparison, words))
     significance = significance_table(comparison, words)
     if significance.rows:
@@ -118,9 +118,9 @@ def _results(comparison: Comparison, words: Words, references: References) -> Se
     return Section(words("Results"), tables=tuple(table for table in tables if table.rows))
 
 
-def _timing_and_parameters(comparison: Comparison, words: Words) -> list[Section]:
+def _timing_and_parameters(comparison: Comparison, words: Words, references: References) -> list[Section]:
     parameters = tuple(parameters_table(group, words) for group in comparison.groups)
-    timing = tuple(timing_table(group, words) for group in comparison.groups)
+    timing = tuple(timing_table(group, words, references) for group in comparison.groups)
     return [Section(words("Parameters"), tables=parameters), Section(words("Timing"), tables=timing)]
 
 
