@@ -151,6 +151,15 @@ class Group:
     def pair(self, name: str) -> Pair | None:
         return next((pair for pair in self.pairs if pair.arm == name), None)
 
+    def findings_about(self, name: str) -> tuple[Finding, ...]:
+        """Findings that touch an arm's numbers or its gap: its own, and those about its baseline alone."""
+        pair = self.pair(name)
+        return tuple(f for f in self.audit if name in f.arms or (pair and f.arms == (pair.baseline,)))
+
+    def broken(self, name: str) -> Finding | None:
+        """The first finding because of which an arm's gap does not stand."""
+        return next((f for f in self.findings_about(name) if f.grade == "breaks" and self.pair(name)), None)
+
 
 @dataclass(frozen=True)
 class StudyInfo:

@@ -98,6 +98,17 @@ def gap(pair: Pair | None, value: float | None = None) -> str:
     return points(value) if pair.kind == "points" else relative(value)
 
 
+def gap_cell(group: Group, pair: Pair | None, references: References | None = None) -> str:
+    """The gap, with ✗ when the audit says that the comparison is broken; why goes to the references."""
+    text = gap(pair)
+    broken = group.broken(pair.arm) if pair and text != DASH else None
+    if broken is None:
+        return text
+    if references and pair:
+        references.doubt(f"{GRADE_MARKS['breaks']} the gap of {pair.arm} does not stand: {broken.why}")
+    return f"{GRADE_MARKS['breaks']} {text}"
+
+
 def interval(pair_kind: str, bounds: tuple[float, float] | None) -> str:
     if bounds is None:
         return DASH
@@ -142,7 +153,7 @@ def results_table(group: Group, words: Words, references: References | None = No
             ("Arm", "l", [arm.id for arm in group.arms]),
             ("Method", "l", [arm.method for arm in group.arms]),
             (metric, "r", [_metric_cell(arm, group) for arm in group.arms]),
-            ("Gap", "r", [gap(pair) for pair in pairs]),
+            ("Gap", "r", [gap_cell(group, pair, references) for pair in pairs]),
             ("95 % interval", "r", [interval(p.kind, p.interval) if p else DASH for p in pairs]),
             (
                 "p",
@@ -282,7 +293,16 @@ def across_table(comparison: Comparison, words: Words) -> Table:
     for group, pair in pairs:
         arm, base = group.arm(pair.arm), group.arm(pair.baseline)
         kept = percent(pair.retention, 1) if pair.retention is not None else DASH
-        rows.append((group.dataset, arm.method, _metric_cell(base, group), _metric_cell(arm, group), gap(pair), kept))
+        rows.append(
+            (
+                group.dataset,
+                arm.method,
+                _metric_cell(base, group),
+                _metric_cell(arm, group),
+                gap_cell(group, pair),
+                kept,
+            )
+        )
     for method, kind in dict.fromkeys((group.arm(pair.arm).method, pair.kind) for group, pair in pairs):
         same = [p for g, p in pairs if g.arm(p.arm).method == method and p.kind == kind]
         if len(same) > 1:
@@ -365,7 +385,7 @@ def recipe_table(group: Group, words: Words) -> Table:
     """Only the settings in which the arms differ."""
     every = [settings_of(arm.config) for arm in group.arms]
     names = [name for name in LABELS if any(s.get(name) != every[0].get(name) for s in every)]
-    columns: list[tuple[str, str, Sequence[str]]] = [("Setting", "l", [LABELS[name] for name in names])]
+    columns: list[tuple[str, str, Sequence[str]]] = [("Setting", "l", [words(LABELS[name]) for name in names])]
     columns += [
         (arm.id, "l", [shown(name, s.get(name)) for name in names]) for arm, s in zip(group.arms, every, strict=True)
     ]

@@ -67,7 +67,7 @@ def _group(group: Group, words: Words, references: References) -> list[object]:
     elif group.pairs:
         parts.append(Text(words("No differences found.")))
     if group.same:
-        parts.append(Text(f"✔ {words('Same in all arms')}: {', '.join(group.same)}.", style="green"))
+        parts.append(Text(f"✔ {words('Same in all arms')}: {', '.join(map(words, group.same))}.", style="green"))
     return parts
 
 
