@@ -316,3 +316,14 @@ def test_other_data_under_the_same_recipe_is_an_arm_of_its_own(tmp_path):
     ]
     (group,) = compare(runs, CATALOGUE).groups
     assert [(arm.id, arm.seeds) for arm in group.arms] == [(BASE.id, (42, 43)), (f"{BASE.id} (other data)", (42,))]
+
+
+def test_a_pair_that_cannot_be_tested_says_which_file_is_missing(tmp_path):
+    runs = [
+        write_run(tmp_path, BASE, number=1, labels=LABELS, predictions=LABELS),
+        write_run(tmp_path, OELM, number=2, labels=LABELS, predictions=LABELS),
+    ]
+    for file in runs[0].folder.predictions.glob("*.json"):
+        file.write_text('{"labels": [1, 0')
+    (pair,) = compare(runs, CATALOGUE).groups[0].pairs
+    assert pair.words.startswith(f"No test is possible: {runs[0].id} kept no predictions that can be read.")
