@@ -81,7 +81,7 @@ def is_ablation(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """One orthonormal start and one Gaussian start of the same frozen weights."""
     first, second = settings_of(one), settings_of(other)
     kinds = {_start_kind(first), _start_kind(second)}
-    return kinds == {"orthonormal", "gaussian"} and first["freeze"] == second["freeze"] != []
+    return kinds == {"orthonormal", "gaussian"} and bool(first["freeze"]) and first["freeze"] == second["freeze"]
 
 
 def baseline_findings(baseline: Subject) -> list[Finding]:
@@ -212,7 +212,8 @@ def equal_settings(subjects: Sequence[Subject]) -> tuple[str, ...]:
         for fact, label in (("data_fingerprint", "data read"), ("host", "host"), ("git_commit", "code commit")):
             if len({run.facts.get(fact) for run in runs}) == 1 and runs[0].facts.get(fact) is not None:
                 labels.append(label)
-        if len({tuple(sorted(run.seed for run in subject.runs)) for subject in subjects}) == 1:
+        known = not any(run.imported for run in runs)  # an import's seed is unknown
+        if known and len({tuple(sorted(run.seed for run in subject.runs)) for subject in subjects}) == 1:
             labels.append("seeds and so the order of batches")
     return tuple(labels)
 

@@ -63,7 +63,7 @@ def differences(arm: Arm, catalogue: Catalogue) -> list[str]:
     from oelm_core.config import as_dict
 
     preset = next((e for name, e in catalogue.experiments.items() if name.lower() == arm.preset.lower()), None)
-    if preset is None or not (arm.config.get("method") or {}).get("init"):  # imported: it is the author's own
+    if preset is None or not arm.config.get("model"):  # imported: it is the author's own run
         return []
     found = []
     other = substitute(arm.config)
