@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from oelm_core.compare.arms import build_arm
-from oelm_core.compare.audit import Subject, audit_ablation, audit_pair, equal_settings, is_ablation, ordered
+from oelm_core.compare.audit import Subject, audit_ablation, audit_pair, equal_settings, is_ablation, merged, ordered
 from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Measure, Pair, StudyInfo, Test
 from oelm_core.compare.controls import Controls
 from oelm_core.compare.evidence import Evidence, gather
-from oelm_core.compare.observed import one_seed_finding
+from oelm_core.compare.observed import load_finding, one_seed_finding
 from oelm_core.compare.pairing import (
     ArmRuns,
     arms_of,
@@ -23,6 +23,7 @@ from oelm_core.compare.pairing import (
     split_groups,
 )
 from oelm_core.compare.published import audit_published
+from oelm_core.compare.published_column import column_findings, with_doubts
 from oelm_core.compare.selection import study_runs
 from oelm_core.compare.significance import weigh
 from oelm_core.compare.verdict import judge
@@ -137,7 +138,8 @@ def _group(key: tuple[str, str, str, str], arms: list[ArmRuns], catalogue: Catal
     chosen = {id(against[arm.name]) for arm in arms if arm.config.get("baseline") and arm.name in against}
     against = {name: partner for name, partner in against.items() if id(_named(arms, name)) not in chosen}
     leaders = chosen | {id(base)}
-    built = {a.name: build_arm(a.name, a.runs, catalogue, metric, is_baseline=id(a) in leaders) for a in arms}
+    plain = [build_arm(a.name, a.runs, catalogue, metric, is_baseline=id(a) in leaders) for a in arms]
+    built = {arm.id: arm for arm in with_doubts(plain, catalogue, metric)}
     pairs, audit, controls = [], [], Controls(catalogue)
     for arm in arms:
         partner = against.get(arm.name)
@@ -151,7 +153,9 @@ def _group(key: tuple[str, str, str, str], arms: list[ArmRuns], catalogue: Catal
             if is_ablation(one.config, other.config):
                 audit += audit_ablation(_subject(one), _subject(other), controls)
     if pairs:
-        audit += one_seed_finding([(arm.name, arm.config, arm.runs) for arm in arms])
+        sides = [(arm.name, arm.config, arm.runs) for arm in arms]
+        audit += load_finding(sides) + one_seed_finding(sides)
+    audit += column_findings(list(built.values()))
     direction: Literal["higher", "lower"] = arms[0].newest.direction
     return Group(
         family,
@@ -216,14 +220,3 @@ def _change(ours: Arm, theirs: Arm, name: str) -> float | None:
 def _saving(ours: Arm, theirs: Arm) -> float | None:
     change = _change(ours, theirs, "trainable")
     return -change if change is not None else None
-
-
-def merged(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings about one baseline in the same words are said once, for all their arms."""
-    kept: dict[tuple[str, str, str], Finding] = {}
-    for finding in findings:
-        key = (finding.grade, finding.what, finding.why)
-        old = kept.get(key)
-        arms = tuple(dict.fromkeys((old.arms if old else ()) + finding.arms))
-        kept[key] = Finding(*key[:2], arms, finding.why, finding.settle_with, finding.source)
-    return list(kept.values())

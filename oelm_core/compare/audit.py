@@ -81,7 +81,7 @@ def is_ablation(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """One orthonormal start and one Gaussian start of the same frozen weights."""
     first, second = settings_of(one), settings_of(other)
     kinds = {_start_kind(first), _start_kind(second)}
-    return kinds == {"orthonormal", "gaussian"} and first["freeze"] == second["freeze"] != []
+    return kinds == {"orthonormal", "gaussian"} and bool(first["freeze"]) and first["freeze"] == second["freeze"]
 
 
 def baseline_findings(baseline: Subject) -> list[Finding]:
@@ -212,7 +212,8 @@ def equal_settings(subjects: Sequence[Subject]) -> tuple[str, ...]:
         for fact, label in (("data_fingerprint", "data read"), ("host", "host"), ("git_commit", "code commit")):
             if len({run.facts.get(fact) for run in runs}) == 1 and runs[0].facts.get(fact) is not None:
                 labels.append(label)
-        if len({tuple(sorted(run.seed for run in subject.runs)) for subject in subjects}) == 1:
+        known = not any(run.imported for run in runs)  # an import's seed is unknown
+        if known and len({tuple(sorted(run.seed for run in subject.runs)) for subject in subjects}) == 1:
             labels.append("seeds and so the order of batches")
     return tuple(labels)
 
@@ -221,3 +222,14 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
     """Worst first; the same difference found for several arms becomes one finding."""
     unique = list(dict.fromkeys(findings))
     return sorted(unique, key=lambda finding: GRADES.index(finding.grade))
+
+
+def merged(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings in the same words are said once, for all their arms."""
+    kept: dict[tuple[Grade, str, str, str | None], Finding] = {}
+    for finding in findings:
+        key = (finding.grade, finding.what, finding.why, finding.source)
+        old = kept.get(key)
+        arms = tuple(dict.fromkeys((old.arms if old else ()) + finding.arms))
+        kept[key] = Finding(*key[:2], arms, finding.why, finding.settle_with, finding.source)
+    return list(kept.values())

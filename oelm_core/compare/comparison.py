@@ -38,7 +38,9 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """`why` as a sentence of its own; a preset's id keeps its case."""
+        """`why` as a sentence of its own, saying whose figure it is about; a preset's id keeps its case."""
+        if self.source and not any(arm in self.why for arm in self.arms):
+            return f"{', '.join(self.arms)}: {self.why}"
         return self.why if self.why.startswith(self.arms) else self.why[:1].upper() + self.why[1:]
 
 
@@ -148,6 +150,15 @@ class Group:
 
     def pair(self, name: str) -> Pair | None:
         return next((pair for pair in self.pairs if pair.arm == name), None)
+
+    def findings_about(self, name: str) -> tuple[Finding, ...]:
+        """Findings that touch an arm's numbers or its gap: its own, and those about its baseline alone."""
+        pair = self.pair(name)
+        return tuple(f for f in self.audit if name in f.arms or (pair and f.arms == (pair.baseline,)))
+
+    def broken(self, name: str) -> Finding | None:
+        """The first finding because of which an arm's gap does not stand."""
+        return next((f for f in self.findings_about(name) if f.grade == "breaks" and self.pair(name)), None)
 
 
 @dataclass(frozen=True)

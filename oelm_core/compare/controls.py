@@ -86,6 +86,8 @@ def _command(name: str, theirs: Mapping[str, Any], baseline: Mapping[str, Any], 
         settings = ["method.scale=keep" if theirs["qk_norm"] == OWN else f"method.scale={theirs['qk_norm']:.3g}"]
     elif name == "qk_from" and theirs["init"] in ORTHONORMAL and theirs["qk_from"] == "pretrained":
         settings, target = ["method.from=gaussian"], presets[0]
+    elif name == "qk_from" and theirs["init"] == "none":  # the arm with the pretrained weights left as they are
+        settings = ["method.init=none"]
     elif name in _KEYS:
         settings = [f"{_KEYS[name]}={theirs[name]}"]
     return " ".join([f"oelm run {target}", *(f"--set {text}" for text in settings)]) if settings else None

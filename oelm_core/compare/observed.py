@@ -41,7 +41,7 @@ def observed_findings(baseline: Side, arm: Side) -> list[Finding]:
     for fact, (what, grade, doubt) in _FACTS.items():
         found += _fact(baseline, arm, fact, what, grade, doubt)
     found += _steps(baseline, arm) + _versions(baseline, arm) + _seeds(baseline, arm)
-    found += _frozen(arm) + _load(baseline, arm) + _order(baseline, arm) + _drift(baseline) + _drift(arm)
+    found += _frozen(arm) + _order(baseline, arm) + _drift(baseline) + _drift(arm)
     return found + _best_of_many(baseline, arm)
 
 
@@ -136,15 +136,16 @@ def _frozen(arm: Side) -> list[Finding]:
     return [Finding("breaks", "frozen weights", (arm[0],), why)]
 
 
-def _load(baseline: Side, arm: Side) -> list[Finding]:
-    """Other work on the machine, from the machine state that attempts record before and after."""
-    found = []
-    for name, _, runs in (baseline, arm):
-        busy = [run.id for run in runs if any(_was_busy(attempt) for attempt in run.attempts)]
-        if busy:
-            why = f"other work was on the machine when {listed(busy)} started: times are in doubt."
-            found.append(Finding("note", "other load", (name,), why))
-    return found
+def load_finding(sides: Sequence[Side]) -> list[Finding]:
+    """Other work on the machine, from the state that attempts record before they start; said once for a whole table."""
+    runs = [run for side in sides for run in side[2] if "metric" in run.values]
+    busy = [run for run in runs if any(_was_busy(attempt) for attempt in run.attempts)]
+    if not busy:
+        return []
+    arms = tuple(name for name, _, members in sides if any(run in busy for run in members))
+    which = f"each of the {len(runs)} runs" if len(busy) == len(runs) > 1 else listed([run.id for run in busy])
+    why = f"other work was on the machine when {which} started: times are in doubt."
+    return [Finding("note", "other load", arms, why)]
 
 
 def _was_busy(attempt: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oelm_core.compare.evidence import Evidence
+from oelm_core.compare.network import model_labels, same_inputs
 from oelm_core.errors import NotFound
 
 GroupKey = tuple[str, str, str, str]
@@ -28,49 +29,56 @@ class ArmRuns:
         return self.newest.config
 
 
-def group_key(evidence: Evidence) -> GroupKey:
+def group_key(evidence: Evidence, model: str) -> GroupKey:
     """Family, data set, model, metric: across these nothing is compared."""
     config = evidence.config
     return (
         str(config.get("family") or "unknown"),
         str((config.get("data") or {}).get("name") or "unknown"),
-        str((config.get("model") or {}).get("name") or "unknown"),
+        model,
         evidence.metric,
     )
 
 
 def newest_per_seed(runs: Iterable[Evidence]) -> tuple[list[Evidence], list[str]]:
-    """(one run per configuration and seed, footnotes about the older ones)."""
-    kept: dict[tuple[str, str, int], Evidence] = {}
+    """(one run per configuration, weights, data and seed; footnotes about the older ones)."""
+    kept: dict[tuple[str, str, int], list[Evidence]] = {}
     notes = []
     for run in sorted(runs, key=lambda e: e.created, reverse=True):
-        key = (run.preset.lower(), run.config_hash, run.seed)
-        if key in kept:
-            notes.append(f"{run.id} is left out: {kept[key].id} is newer, with the same recipe and seed.")
+        alike = kept.setdefault((run.preset.lower(), run.config_hash, run.seed), [])
+        newer = next((other for other in alike if same_inputs(other, run)), None)
+        if newer:
+            notes.append(f"{run.id} is left out: {newer.id} is newer, with the same recipe and seed.")
         else:
-            kept[key] = run
-    return list(kept.values()), notes
+            alike.append(run)
+    return [run for alike in kept.values() for run in alike], notes
 
 
 def split_groups(runs: Sequence[Evidence]) -> dict[GroupKey, list[Evidence]]:
     groups: dict[GroupKey, list[Evidence]] = {}
+    labels = model_labels(runs)
     for run in runs:
-        groups.setdefault(group_key(run), []).append(run)
+        groups.setdefault(group_key(run, labels[run.id]), []).append(run)
     return groups
 
 
 def arms_of(runs: Sequence[Evidence], order: Sequence[str] = ()) -> list[ArmRuns]:
     """Arms in the order of `order` (preset ids), then by age. Two configurations of one preset get telling names."""
-    by_arm: dict[tuple[str, str], list[Evidence]] = {}
+    by_arm: list[list[Evidence]] = []
     for run in sorted(runs, key=lambda e: e.created):
-        by_arm.setdefault((run.preset, run.config_hash), []).append(run)
-    presets = [preset for preset, _ in by_arm]
-    first_of = {preset: next(r for (p, _), r in by_arm.items() if p == preset)[0] for preset in presets}
+        alike = (arm for arm in by_arm if (arm[0].preset, arm[0].config_hash) == (run.preset, run.config_hash))
+        home = next((arm for arm in alike if all(same_inputs(run, other) for other in arm)), None)
+        if home is None:
+            by_arm.append(home := [])
+        home.append(run)
+    first_of: dict[str, Evidence] = {}
     arms: list[ArmRuns] = []
-    for (preset, _), members in by_arm.items():
-        name = preset
-        if presets.count(preset) > 1 and members[0] is not first_of[preset]:
-            name = f"{preset} ({', '.join(config_differences(first_of[preset].config, members[0].config)) or 'again'})"
+    for members in by_arm:
+        name = members[0].preset
+        first = first_of.setdefault(name, members[0])
+        if first is not members[0]:
+            other = "again" if same_inputs(first, members[0]) else "other data"
+            name = f"{name} ({', '.join(config_differences(first.config, members[0].config)) or other})"
         taken = sum(arm.name == name or arm.name.startswith(f"{name} #") for arm in arms)
         arms.append(ArmRuns(f"{name} #{taken + 1}" if taken else name, tuple(members)))
     rank = {preset.lower(): place for place, preset in enumerate(order)}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oelm_core.compare.audit import Subject, audit_ablation, audit_pair, is_ablation, ordered
+from oelm_core.compare.audit import Subject, audit_ablation, audit_pair, is_ablation, merged, ordered
 from oelm_core.compare.comparison import Finding
 from oelm_core.compare.controls import Controls
 from oelm_core.compare.figures import Figure, derived, figures_of, of, study_figures
+from oelm_core.compare.kept_census import kept_census
 from oelm_core.compare.published_parameters import Census, parameters
 from oelm_core.compare.published_results import (
     averages,
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
 
 def audit_published(
-    catalogue: Catalogue, *, only: Sequence[str] | None = None, census: Census | None = None
+    catalogue: Catalogue, *, only: Sequence[str] | None = None, census: Census | None = None, count: bool = True
 ) -> list[Finding]:
     """Findings about all published figures in the catalogue, worst first; nothing is known beforehand.
 
-    `only`: preset ids to restrict it to. `census`: counts parameters of an experiment; the meta device's by default.
+    `only`: preset ids to restrict it to. `census`: counts parameters of an experiment; the meta device's by default,
+    which takes seconds the first time. `count=False` leaves parameters out.
     """
     wanted = {name.lower() for name in only} if only is not None else None
     told = [
@@ -52,9 +53,10 @@ def audit_published(
         found += granularity(experiment, figures) + best_against_curve(experiment, figures)
         found += perplexity_and_loss(experiment, figures)
         found += times(experiment, figures, as_run_config(experiment))
-    found += _parameters(told, known, census)
+    if count:
+        found += _parameters(told, known, census or kept_census)
     found += _studies(catalogue, told, known, values, claims)
-    return ordered(_with_sources(found, told))
+    return merged(ordered(_with_sources(found, told)))
 
 
 def as_run_config(experiment: Experiment) -> dict[str, Any]:
@@ -192,21 +194,16 @@ def _studies(
     return found
 
 
-def _parameters(told: Sequence[Experiment], known: dict[str, list[Figure]], census: Census | None) -> list[Finding]:
+def _parameters(told: Sequence[Experiment], known: dict[str, list[Figure]], census: Census) -> list[Finding]:
     about = ("total", "trainable", "frozen", "frozen_share", "saved_share", "checkpoint_mib")
     affected = [experiment for experiment in told if of(known[experiment.id], *about)]
     if not affected:
         return []
     counted: dict[str, Mapping[str, Any]] = {}
-    seen: dict[str, Mapping[str, Any]] = {}  # arms that differ in data or rates count alike
     found: list[Finding] = []
     for experiment in affected:
-        key = repr((experiment.model, experiment.data.classes, experiment.method.model_copy(update={"name": ""})))
         try:
-            if key not in seen:
-                # by name: counting needs torch, which this room must not import with itself
-                seen[key] = (census or importlib.import_module("oelm_core.census").census_of)(experiment)
-            counted[experiment.id] = seen[key]
+            counted[experiment.id] = census(experiment)
         except (ImportError, LabError) as error:
             why = f"its parameters could not be counted here ({error}); the published counts are unchecked."
             found.append(Finding("note", "parameters", (experiment.id,), why))
@@ -228,12 +225,13 @@ def _shares_of_others(
 
 
 def _with_sources(findings: Sequence[Finding], told: Sequence[Experiment]) -> list[Finding]:
-    """A finding about settings cites the documents of its arms."""
+    """A finding about settings cites the documents of its arms; one about a baseline says how surely it is known."""
     source = {experiment.id: experiment.published.source for experiment in told if experiment.published}
+    notes = {experiment.id: experiment.published.as_run_note for experiment in told if experiment.published}
     filled = []
     for finding in findings:
         cited = finding.source or ", ".join(dict.fromkeys(source[arm] for arm in finding.arms if arm in source))
-        filled.append(
-            Finding(finding.grade, finding.what, finding.arms, finding.why, finding.settle_with, cited or None)
-        )
+        known = notes.get(finding.arms[0], "") if finding.what == "true baseline" else ""
+        why = f"{finding.why} {known}".strip()
+        filled.append(Finding(finding.grade, finding.what, finding.arms, why, finding.settle_with, cited or None))
     return filled

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from oelm_core.compare.comparison import Finding
 from oelm_core.compare.figures import Figure, of
+from oelm_core.compare.words import percent
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
@@ -33,9 +34,10 @@ def parameters(
     for claim in of(figures, "frozen_share", "saved_share"):
         if not claim.low <= share <= claim.high:
             copied = [model for model, other in others.items() if claim.low <= other <= claim.high]
-            whose = f" {claim.value:.1%} is the share of {copied[0]}." if copied else ""
+            whose = f" {percent(claim.value, 1)} is the share of {copied[0]}." if copied else ""
             said = "estimated" if claim.projected else "said"
-            why = f"{claim.value:.1%} of the parameters are {said} to be saved; counted, it is {share:.1%}.{whose}"
+            given, true = percent(claim.value, 1), percent(share, 1)
+            why = f"{given} of the parameters are {said} to be saved; counted, it is {true}.{whose}"
             found.append(
                 Finding(
                     "note" if claim.projected else "breaks", "parameters", (experiment.id,), why, None, claim.source

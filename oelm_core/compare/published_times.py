@@ -9,7 +9,7 @@ from oelm_core.compare.comparison import Finding
 from oelm_core.compare.figures import Figure, derived, of, sources
 from oelm_core.compare.settings import steps_of
 from oelm_core.compare.statistics import interleaved, trend
-from oelm_core.compare.words import chance, duration, listed, relative
+from oelm_core.compare.words import chance, duration, listed, percent, relative
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
@@ -109,7 +109,7 @@ def _products(experiment: Experiment, figures: Sequence[Figure], steps: float, w
         if share < 0.5:
             why = (
                 f"the clock counted {duration(claim.value)} of training in a run of {duration(wall.value)}, "
-                f"{share:.0%} of it: the step time leaves out most of the work."
+                f"{percent(share, 0)} of it: the step time leaves out most of the work."
             )
             found.append(Finding("confounds", "training time", (experiment.id,), why, None, sources(claim, wall)))
     return found
@@ -150,15 +150,16 @@ def speed_up(
         expected = [derived("speedup", lambda a, b: 1 - a / b, a, b) for a, b in steps]
         if expected and not any(one.agrees(claim) for one in expected):
             nearest = min(expected, key=lambda one: abs(one.value - claim.value))
-            why = f"speed-up given as {claim.value:.1%}, but the step times make {nearest.value:.1%}."
+            why = f"speed-up given as {percent(claim.value, 1)}, but the step times make {percent(nearest.value, 1)}."
             found.append(Finding("breaks", "speed-up", (arm.id, base.id), why, None, claim.source))
         walls = [
             min((f.value for f in of(side, "seconds") if not f.projected), default=None) for side in (ours, theirs)
         ]
         if walls[0] and walls[1] and claim.value > 0.05 and walls[0] >= walls[1]:
             why = (
-                f"{claim.value:.0%} less time per step is claimed, but the run took {duration(walls[0])} against "
-                f"{duration(walls[1])}, {relative(walls[0] / walls[1] - 1, 0)}: the wall clock says the opposite."
+                f"{percent(claim.value, 0)} less time per step is claimed, but the run took {duration(walls[0])} "
+                f"against {duration(walls[1])}, {relative(walls[0] / walls[1] - 1, 0)}: "
+                "the wall clock says the opposite."
             )
             found.append(Finding("breaks", "speed-up", (arm.id, base.id), why, settle, claim.source))
     return found

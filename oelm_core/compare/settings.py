@@ -87,7 +87,7 @@ def method_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         "qk_norm": qk_norm(config),
         "qk_from": qk_from(config),
         "init": method.get("init", "none"),
-        "freeze": sorted(method.get("freeze") or []),
+        "freeze": sorted(method["freeze"] or []) if "freeze" in method else None,
         "layers": method.get("layers", "all") if touches else "all",
         "unfreeze": method.get("unfreeze"),
         "rates": (method.get("qk_lr", 1.0), method.get("layer_decay", 1.0)),
@@ -97,14 +97,19 @@ def method_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def start_of(config: Mapping[str, Any]) -> str | None:
-    said = (config.get("model") or {}).get("start")
+    model = config.get("model")
+    if model == {}:  # an imported run that does not say
+        return None
+    said = (model or {}).get("start")
     return said or {"bert": "pretrained", "gpt": "scratch"}.get(str(config.get("family")))
 
 
 def qk_from(config: Mapping[str, Any]) -> str | None:
     """Whether Q/K keep the pretrained row space, or start from a random draw."""
-    method = config.get("method") or {}
-    if start_of(config) == "scratch":
+    method, start = config.get("method") or {}, start_of(config)
+    if start is None:
+        return None
+    if start == "scratch":
         return "random"
     if method.get("init", "none") == "none":
         return "pretrained"

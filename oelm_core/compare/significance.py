@@ -15,7 +15,7 @@ from oelm_core.compare.statistics import (
     over_seeds,
     perplexity_ratio,
 )
-from oelm_core.compare.words import chance, is_share, points, relative
+from oelm_core.compare.words import chance, is_share, listed, points, relative
 
 RATIO_METRICS = ("perplexity", "loss")
 
@@ -53,9 +53,9 @@ def weigh(baseline: Sequence[Evidence], arm: Sequence[Evidence], arm_name: str, 
     tests += within
     timing = _timing_test(baseline, arm)
     deciding = tests[0] if tests else None
-    words = deciding.words if deciding else "No test is possible: no paired predictions, losses or seeds."
+    words = deciding.words if deciding else f"No test is possible: {_why_not(base_by_seed, arm_by_seed, ratio)}."
     if delta is not None and len(base_by_seed) < 2 and len(arm_by_seed) < 2:
-        words += " One seed: how much another seed would change this is not known."
+        words += " One seed only."
     elif delta is not None and not seeds:
         words += " Too few seeds in common for a test over seeds."
     return Significance(
@@ -65,6 +65,20 @@ def weigh(baseline: Sequence[Evidence], arm: Sequence[Evidence], arm_name: str, 
         words,
         tuple(tests + timing),
     )
+
+
+def _why_not(baseline: dict[int, Evidence], arm: dict[int, Evidence], ratio: bool) -> str:
+    """What keeps a pair from being tested, in words."""
+    if not baseline or not arm:
+        return "one side has no result"
+    shared = sorted(set(baseline) & set(arm))
+    if not shared:
+        return "no seed in common"
+    kind, read = ("losses", newest_losses) if ratio else ("predictions", newest_predictions)
+    without = [e.id for seed in shared for e in (baseline[seed], arm[seed]) if read(e) is None]
+    if without:
+        return f"{listed(without)} kept no {kind} that can be read"
+    return f"the {kind} are of different {'sequences' if ratio else 'examples'}"
 
 
 def _delta(baseline: dict[int, Evidence], arm: dict[int, Evidence], shared: list[int], ratio: bool) -> float | None:

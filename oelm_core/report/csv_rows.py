@@ -81,7 +81,7 @@ def _row(group: Group, arm: Arm) -> dict[str, Any]:
     interval = pair.interval if pair and pair.interval else (None, None)
     metric: Measure | None = arm.metric
     published = arm.published or {}
-    grades = [finding.grade for finding in group.audit if arm.id in finding.arms]
+    grades = [finding.grade for finding in group.findings_about(arm.id)]
     return {
         "family": group.family,
         "dataset": group.dataset,

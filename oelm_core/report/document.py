@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from oelm_core.compare.comparison import Arm, Comparison, Finding, Group
 from oelm_core.compare.settings import settings_of, shown
+from oelm_core.compare.words import is_share
 from oelm_core.report.headings import Words
 from oelm_core.report.tables import (
     References,
@@ -32,6 +33,8 @@ class Chart:
     y: str
     lines: tuple[tuple[str, tuple[tuple[int, float], ...]], ...]
     logarithmic: bool = False
+    share: bool = False
+    """The values are fractions, shown in percent."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def build_document(comparison: Comparison, lang: str = "en") -> Document:
     if study:
         sections.append(Section(words("Question"), (study.question,)))
     sections += [_recipe(comparison, words), _results(comparison, words, references)]
-    sections += _timing_and_parameters(comparison, words)
+    sections += _timing_and_parameters(comparison, words, references)
     sections.append(_curves(comparison, words))
     significance = significance_table(comparison, words)
     if significance.rows:
@@ -94,7 +97,7 @@ def _recipe(comparison: Comparison, words: Words) -> Section:
             continue
         values = settings_of(group.arms[0].config)
         facts = [
-            f"{label}: {shown(key, values[key])}"
+            f"{words(label)}: {shown(key, values[key])}"
             for key, label in (
                 ("duration", "training length"),
                 ("effective_batch", "effective batch"),
@@ -118,9 +121,9 @@ def _results(comparison: Comparison, words: Words, references: References) -> Se
     return Section(words("Results"), tables=tuple(table for table in tables if table.rows))
 
 
-def _timing_and_parameters(comparison: Comparison, words: Words) -> list[Section]:
+def _timing_and_parameters(comparison: Comparison, words: Words, references: References) -> list[Section]:
     parameters = tuple(parameters_table(group, words) for group in comparison.groups)
-    timing = tuple(timing_table(group, words) for group in comparison.groups)
+    timing = tuple(timing_table(group, words, references) for group in comparison.groups)
     return [Section(words("Parameters"), tables=parameters), Section(words("Timing"), tables=timing)]
 
 
@@ -133,8 +136,8 @@ def _curves(comparison: Comparison, words: Words) -> Section:
             )
             if lines and not (key == "loss" and group.metric == "loss"):
                 title = f"{name_of(group)}: {words(where)}, {words('loss' if key == 'train_loss' else key)}"
-                logarithmic = key == "perplexity"
-                charts.append(Chart(title, words("Step"), words("loss" if "loss" in key else key), lines, logarithmic))
+                y = words("loss" if "loss" in key else key)
+                charts.append(Chart(title, words("Step"), y, lines, key == "perplexity", is_share(key)))
         tables.append(curve_table(group, words))
     return Section(words("Curves"), tables=tuple(table for table in tables if table.rows), charts=tuple(charts))
 
@@ -147,7 +150,7 @@ def _fairness(comparison: Comparison, words: Words) -> Section:
     tables, texts = [], []
     for group in comparison.groups:
         if group.same:
-            texts.append(f"{name_of(group)}. {words('Same in all arms')}: {', '.join(group.same)}.")
+            texts.append(f"{name_of(group)}. {words('Same in all arms')}: {', '.join(map(words, group.same))}.")
         if group.audit:
             tables.append(fairness_table(group.audit, words, title=name_of(group)))
         elif group.pairs:

@@ -33,7 +33,8 @@ def render_html(document: Document) -> str:
 
 def _section(section: Section, words: Words) -> str:
     parts = [f"<p>{escape(paragraph)}</p>" for paragraph in section.paragraphs]
-    parts += [svg_chart(chart) for chart in section.charts]
+    if section.charts:
+        parts.append(f'<div class="charts">{"".join(map(svg_chart, section.charts))}</div>')
     if section.findings:  # as cards: a table of sentences is hard to read
         parts.append(_findings(section.findings, words))
     else:

@@ -39,7 +39,8 @@ _SYMBOLS = {
     "·": r"$\cdot$",
     "×": r"$\times$",
     "≤": r"$\leq$",
-    "–": "--",
+    "≠": r"$\neq$",
+    "–": r"\textendash{}",
     '"': "''",
     "…": r"\ldots{}",
 }
@@ -58,7 +59,8 @@ def render_latex(document: Document) -> str:
 
 
 def escape(text: str) -> str:
-    return "".join(_SYMBOLS.get(character, character) for character in text)
+    # two hyphens would be set as a dash, and a command copied from the page would not run
+    return "".join(_SYMBOLS.get(character, character) for character in text).replace("--", "-{}-")
 
 
 def _section(section: Section) -> list[str]:

@@ -70,7 +70,8 @@ pre {{
   background: var(--soft); border: 1px solid var(--rule); border-radius: 6px; padding: 10px 12px; overflow-x: auto;
 }}
 ul.plain {{ padding-left: 18px; font-size: 14px; overflow-wrap: anywhere }}
-.chart {{ position: relative; margin: 14px 0 22px }}
+.charts {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 18px 24px }}
+.chart {{ position: relative; margin: 0; min-width: 0 }}
 figcaption {{ font-weight: 600; font-size: 14px }}
 .legend {{ display: flex; flex-wrap: wrap; gap: 2px 16px; font-size: 13px; color: var(--dim); margin: 2px 0 }}
 .key svg {{ margin-right: 5px; vertical-align: middle }}
@@ -95,7 +96,9 @@ figcaption {{ font-weight: 600; font-size: 14px }}
   table {{ font-size: 8.5pt }}
   .scroll {{ overflow: visible }}
   h2 {{ break-after: avoid }}
-  tr, .chart, .findings li {{ break-inside: avoid }}
+  .charts {{ grid-template-columns: 1fr 1fr }}
+  caption {{ break-after: avoid }}
+  table, .chart, .findings li {{ break-inside: avoid }}
 }}
 """
 
@@ -105,7 +108,7 @@ function nearest(points, x) {
 }
 document.querySelectorAll(".chart").forEach((box) => {
   const svg = box.querySelector(":scope > svg"), tip = box.querySelector(".tip"), cursor = svg.querySelector(".cursor");
-  const lines = JSON.parse(svg.dataset.lines);
+  const lines = JSON.parse(svg.dataset.lines), share = "share" in svg.dataset;
   svg.addEventListener("mousemove", (event) => {
     const area = svg.getBoundingClientRect(), width = svg.viewBox.baseVal.width;
     const x = ((event.clientX - area.left) * width) / area.width;
@@ -122,7 +125,8 @@ document.querySelectorAll(".chart").forEach((box) => {
       const row = document.createElement("div"), dot = document.createElement("i");
       dot.className = "b" + line.colour;
       const when = point[0] === at[0] ? "" : " (" + point[0].toLocaleString("en") + ")";
-      row.append(dot, line.label + "  " + Number(point[3]).toPrecision(5) + when);
+      const value = share ? (100 * point[3]).toFixed(2) + " %" : Number(point[3]).toPrecision(5);
+      row.append(dot, line.label + "  " + value + when);
       tip.append(row);
     }
     tip.hidden = false;

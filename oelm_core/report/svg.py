@@ -8,8 +8,8 @@ import math
 
 from oelm_core.report.document import Chart
 
-WIDTH, HEIGHT = 720, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 34
+WIDTH, HEIGHT = 560, 270
+LEFT, RIGHT, TOP, BOTTOM = 50, 14, 12, 34
 DASHES = ("", "6 3", "2 3", "8 3 2 3")
 COLOURS = 8
 
@@ -43,7 +43,7 @@ def svg_chart(chart: Chart) -> str:
         if len(shown) <= 40:
             parts += [
                 f'<circle class="dot c{colour}" cx="{across(x):.1f}" cy="{down(y):.1f}" r="2.4">'
-                f"<title>{html.escape(label)}, {x:,}: {y:.4g}</title></circle>"
+                f"<title>{html.escape(label)}, {x:,}: {_value(chart, y, 4)}</title></circle>"
                 for x, y in shown
             ]
         data.append(
@@ -54,13 +54,18 @@ def svg_chart(chart: Chart) -> str:
             }
         )
     payload = html.escape(json.dumps(data, separators=(",", ":")), quote=True)
-    title = html.escape(chart.title)
+    title, share = html.escape(chart.title), ' data-share="1"' if chart.share else ""
     return (
         f'<figure class="chart"><figcaption>{title}</figcaption>{_legend(chart)}'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}" data-lines="{payload}">'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}"{share} '
+        f'data-lines="{payload}">'
         f'{"".join(parts)}<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/></svg>'
         '<div class="tip" hidden></div></figure>'
     )
+
+
+def _value(chart: Chart, value: float, digits: int = 6) -> str:
+    return f"{value * 100:.{digits}g} %" if chart.share else f"{value:.{digits}g}"
 
 
 def line_styles(chart: Chart) -> list[tuple[int, str]]:
@@ -106,7 +111,9 @@ def _axes(chart, first, last, low, high, logarithmic, across, down) -> str:  # t
         if low <= tick <= high and (tick > 0 or not logarithmic):
             y = down(tick)
             parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>')
+            parts.append(
+                f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_value(chart, tick)}</text>'
+            )
     for tick in ticks(first, last, 6):
         if first <= tick <= last:
             x = across(tick)

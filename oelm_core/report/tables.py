@@ -24,6 +24,8 @@ DASH = "-"
 ARROWS = {"higher": "↑", "lower": "↓"}
 MARKS = {"met": "✔", "missed": "✗", "unknown": "?", "no target": ""}
 GRADE_MARKS = {"breaks": "✗", "confounds": "⚠", "note": "·"}
+REFUTED, OTHER = "⚠", "≠"
+"""Marks of a published figure: contradicted by what else was published; of another network or recipe than was run."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,15 @@ class Table:
 
 
 class References:
-    """Sources of published figures, numbered in the order they are cited."""
+    """Sources of published figures, numbered in the order they are cited, and what is wrong with the figures."""
 
     def __init__(self) -> None:
         self._sources: list[str] = []
+        self._doubts: list[str] = []
+
+    def doubt(self, line: str) -> None:
+        if line not in self._doubts:
+            self._doubts.append(line)
 
     def cite(self, source: str) -> str:
         if source not in self._sources:
@@ -49,7 +56,8 @@ class References:
         return f"[{self._sources.index(source) + 1}]"
 
     def lines(self) -> list[str]:
-        return [f"[{number}] {source} (published by the author)" for number, source in enumerate(self._sources, 1)]
+        cited = [f"[{number}] {source} (published by the author)" for number, source in enumerate(self._sources, 1)]
+        return cited + self._doubts
 
 
 def _columns(
@@ -90,6 +98,17 @@ def gap(pair: Pair | None, value: float | None = None) -> str:
     return points(value) if pair.kind == "points" else relative(value)
 
 
+def gap_cell(group: Group, pair: Pair | None, references: References | None = None) -> str:
+    """The gap, with ✗ when the audit says that the comparison is broken; why goes to the references."""
+    text = gap(pair)
+    broken = group.broken(pair.arm) if pair and text != DASH else None
+    if broken is None:
+        return text
+    if references and pair:
+        references.doubt(f"{GRADE_MARKS['breaks']} the gap of {pair.arm} does not stand: {broken.why}")
+    return f"{GRADE_MARKS['breaks']} {text}"
+
+
 def interval(pair_kind: str, bounds: tuple[float, float] | None) -> str:
     if bounds is None:
         return DASH
@@ -102,8 +121,19 @@ def published_value(arm: Arm, metric: str, references: References | None = None)
     value = (arm.published or {}).get(metric)
     if not isinstance(value, (int, float)):
         return DASH
-    text = metric_value(metric, value)
+    text = published_mark(arm, metric, metric_value(metric, value), references)
     return f"{text} {references.cite(str((arm.published or {}).get('source')))}" if references else text
+
+
+def published_mark(arm: Arm, figure: str, text: str, references: References | None = None) -> str:
+    """The figure with ⚠ when it is refuted and ≠ when it is of something else; why goes to the references."""
+    published = arm.published or {}
+    why, differs = (published.get("refuted") or {}).get(figure), published.get("differs")
+    if references and why:
+        references.doubt(f"{REFUTED} {arm.preset}, published {text}: {why}")
+    if references and differs:
+        references.doubt(f"{OTHER} published for another network or recipe than was run here; see the fairness audit.")
+    return "".join(f"{mark} " for mark, is_so in ((REFUTED, why), (OTHER, differs)) if is_so) + text
 
 
 def verdict_cell(pair: Pair | None, words: Words) -> str:
@@ -123,7 +153,7 @@ def results_table(group: Group, words: Words, references: References | None = No
             ("Arm", "l", [arm.id for arm in group.arms]),
             ("Method", "l", [arm.method for arm in group.arms]),
             (metric, "r", [_metric_cell(arm, group) for arm in group.arms]),
-            ("Gap", "r", [gap(pair) for pair in pairs]),
+            ("Gap", "r", [gap_cell(group, pair, references) for pair in pairs]),
             ("95 % interval", "r", [interval(p.kind, p.interval) if p else DASH for p in pairs]),
             (
                 "p",
@@ -202,7 +232,7 @@ def parameters_table(group: Group, words: Words) -> Table:
     )
 
 
-def timing_table(group: Group, words: Words) -> Table:
+def timing_table(group: Group, words: Words, references: References | None = None) -> Table:
     def mean(arm: Arm, name: str, show: Callable[[float], str]) -> str:
         found = arm.mean(name)
         return show(found) if found is not None else DASH
@@ -210,7 +240,7 @@ def timing_table(group: Group, words: Words) -> Table:
     if not any("step_time" in arm.measures or "seconds" in arm.measures for arm in group.arms):
         return Table(words("Timing"), (), "", ())
     deltas = [pair.step_time_delta if (pair := group.pair(arm.id)) else None for arm in group.arms]
-    published = [(arm.published or {}).get("step_time") for arm in group.arms]
+    published = [(arm, (arm.published or {}).get("step_time")) for arm in group.arms]
     return _columns(
         f"{group.dataset}, {group.model}",
         words,
@@ -224,7 +254,14 @@ def timing_table(group: Group, words: Words) -> Table:
             ("Tokens/s", "r", [mean(arm, "tokens_per_s", lambda v: f"{v:,.0f}") for arm in group.arms]),
             ("Total time", "r", [mean(arm, "seconds", duration) for arm in group.arms]),
             ("Peak memory", "r", [mean(arm, "memory", size) for arm in group.arms]),
-            ("Published", "r", [step_time(v) if isinstance(v, (int, float)) else DASH for v in published]),
+            (
+                "Published",
+                "r",
+                [
+                    published_mark(arm, "step_time", step_time(v), references) if isinstance(v, (int, float)) else DASH
+                    for arm, v in published
+                ],
+            ),
         ],
     )
 
@@ -256,7 +293,16 @@ def across_table(comparison: Comparison, words: Words) -> Table:
     for group, pair in pairs:
         arm, base = group.arm(pair.arm), group.arm(pair.baseline)
         kept = percent(pair.retention, 1) if pair.retention is not None else DASH
-        rows.append((group.dataset, arm.method, _metric_cell(base, group), _metric_cell(arm, group), gap(pair), kept))
+        rows.append(
+            (
+                group.dataset,
+                arm.method,
+                _metric_cell(base, group),
+                _metric_cell(arm, group),
+                gap_cell(group, pair),
+                kept,
+            )
+        )
     for method, kind in dict.fromkeys((group.arm(pair.arm).method, pair.kind) for group, pair in pairs):
         same = [p for g, p in pairs if g.arm(p.arm).method == method and p.kind == kind]
         if len(same) > 1:
@@ -339,7 +385,7 @@ def recipe_table(group: Group, words: Words) -> Table:
     """Only the settings in which the arms differ."""
     every = [settings_of(arm.config) for arm in group.arms]
     names = [name for name in LABELS if any(s.get(name) != every[0].get(name) for s in every)]
-    columns: list[tuple[str, str, Sequence[str]]] = [("Setting", "l", [LABELS[name] for name in names])]
+    columns: list[tuple[str, str, Sequence[str]]] = [("Setting", "l", [words(LABELS[name]) for name in names])]
     columns += [
         (arm.id, "l", [shown(name, s.get(name)) for name in names]) for arm, s in zip(group.arms, every, strict=True)
     ]

@@ -56,7 +56,8 @@ def _group(group: Group, words: Words, references: References) -> list[object]:
     for pair in group.pairs:
         verdict = "" if pair.verdict == "no target" else f" Target {pair.verdict}: {pair.verdict_why}."
         parts.append(Text(f"{pair.arm}: {pair.words}{verdict}"))
-    for title, table in (("Parameters", parameters_table(group, words)), ("Timing", timing_table(group, words))):
+    timing = timing_table(group, words, references)
+    for title, table in (("Parameters", parameters_table(group, words)), ("Timing", timing)):
         if table.rows:
             parts += [Text(), FittingTable(table, words(title))]
     if group.audit or group.pairs:
@@ -66,7 +67,7 @@ def _group(group: Group, words: Words, references: References) -> list[object]:
     elif group.pairs:
         parts.append(Text(words("No differences found.")))
     if group.same:
-        parts.append(Text(f"✔ {words('Same in all arms')}: {', '.join(group.same)}.", style="green"))
+        parts.append(Text(f"✔ {words('Same in all arms')}: {', '.join(map(words, group.same))}.", style="green"))
     return parts
 
 

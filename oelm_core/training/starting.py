@@ -16,7 +16,7 @@ from oelm_core.config import Experiment
 from oelm_core.data import sets
 from oelm_core.errors import BadInput
 from oelm_core.freezing import Frozen, qk_fingerprint
-from oelm_core.models.structure import head_modules
+from oelm_core.models.structure import ADDED, head_modules
 from oelm_core.runs.folder import RunFolder
 from oelm_core.training.distributed import Ranks
 from oelm_core.training.tasks import Task
@@ -85,14 +85,15 @@ def complete_checks(
 
 
 def model_fingerprint(experiment: Experiment, model: nn.Module) -> str:
-    """Names what the arms of a comparison share: pretrained weights without their fresh head, or sizes from scratch."""
+    """Names what the arms of a comparison share: sizes from scratch, or pretrained weights, without their fresh head
+    and without what a method adds (LoRA, adapters, extras)."""
     if experiment.start == "scratch":
         shape = experiment.model.shape
         sizes = {"arch": experiment.arch, "dropout": experiment.model.dropout, **(shape.model_dump() if shape else {})}
         return hashlib.sha256(json.dumps(sizes, sort_keys=True).encode()).hexdigest()[:16]
     fresh = {id(p) for _, module in head_modules(model) for p in module.parameters()}
     digest = hashlib.sha256()
-    for parameter in model.parameters():
-        if id(parameter) not in fresh:
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in fresh and not ADDED & set(name.split(".")):
             digest.update(parameter.detach().contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]

@@ -84,7 +84,7 @@ def choose(found: Catalogue, names: list[str], every: bool, baseline: str | None
             try:
                 find_run(names[0])
             except NotFound:
-                raise no_study from None
+                raise NotFound(f"no study or run {names[0]!r}. See: oelm presets, oelm runs.") from no_study
         else:
             return compare_study(study, list_runs(), found, baseline=baseline)
     return compare_runs([find_run(name) for name in names], found, baseline=baseline)
@@ -100,14 +100,18 @@ def print_study(study: Study, found: Catalogue) -> None:
 
 
 def _print_published(found: Catalogue, as_json: bool) -> None:
-    from dataclasses import asdict
+    import json
+
+    from rich.console import Console
 
     from oelm_core.compare import audit_published
+    from oelm_core.report import render_audit
     from oelm_core.report.terminal import findings_table
 
-    findings = audit_published(found)
+    with Console(stderr=True).status("checking the published figures; parameters are counted the first time"):
+        findings = audit_published(found)
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_json(json.loads(render_audit(findings, "json")))
     else:
         console().print(findings_table(findings))
 

@@ -69,7 +69,7 @@ def test_hovering_a_curve_shows_the_values_of_every_arm_and_nothing_overflows(pa
     assert seen, dom[:300]
     assert '"hidden":false' in seen[1]
     assert '"wide":false' in seen[1]
-    assert re.search(r'"tip":"400\\n.*demo-bert-oelm s42\s+0\.9', seen[1])
+    assert re.search(r'"tip":"400\\n.*demo-bert-oelm s42\s+9\d\.\d\d %', seen[1])
 
 
 def test_the_page_is_light_or_dark_as_the_reader_prefers(page):

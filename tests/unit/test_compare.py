@@ -8,7 +8,7 @@ import math
 import pytest
 
 from oelm_core.compare import compare, compare_runs, compare_study
-from oelm_core.config import build_study
+from oelm_core.config import build_study, override
 from oelm_core.errors import NotFound
 from oelm_core.presets import Catalogue
 from oelm_core.runs.store import list_runs
@@ -293,3 +293,37 @@ def test_comparing_imports_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_weights_read_from_elsewhere_name_the_table_and_are_not_averaged_with_the_presets_own(tmp_path):
+    def run(exp, number, path, weights, **more):
+        exp = override(exp, [f"model.path={path}"] if path else [])
+        return write_run(tmp_path, exp, number=number, result={"model": {"fingerprint": weights}}, **more)
+
+    runs = [run(BASE, 1, None, "own"), run(OELM, 2, "/copies/elsewhere", "own")]
+    assert [group.model for group in compare(runs, CATALOGUE).groups] == ["tiny-bert"]  # a copy of the same weights
+    runs += [run(BASE, 3, "/data/minilm/model", "other"), run(OELM, 4, "/data/minilm/model", "other")]
+    found = compare(runs, CATALOGUE)
+    assert [group.model for group in found.groups] == ["tiny-bert", "minilm/model"]
+    assert [len(arm.runs) for group in found.groups for arm in group.arms] == [1, 1, 1, 1]
+    assert any("separate tables" in note for note in found.footnotes)
+
+
+def test_other_data_under_the_same_recipe_is_an_arm_of_its_own(tmp_path):
+    runs = [
+        write_run(tmp_path, BASE, number=number, seed=seed, result={"data": {"fingerprint": text}})
+        for number, (seed, text) in enumerate([(42, "a"), (43, "a"), (42, "b")])
+    ]
+    (group,) = compare(runs, CATALOGUE).groups
+    assert [(arm.id, arm.seeds) for arm in group.arms] == [(BASE.id, (42, 43)), (f"{BASE.id} (other data)", (42,))]
+
+
+def test_a_pair_that_cannot_be_tested_says_which_file_is_missing(tmp_path):
+    runs = [
+        write_run(tmp_path, BASE, number=1, labels=LABELS, predictions=LABELS),
+        write_run(tmp_path, OELM, number=2, labels=LABELS, predictions=LABELS),
+    ]
+    for file in runs[0].folder.predictions.glob("*.json"):
+        file.write_text('{"labels": [1, 0')
+    (pair,) = compare(runs, CATALOGUE).groups[0].pairs
+    assert pair.words.startswith(f"No test is possible: {runs[0].id} kept no predictions that can be read.")

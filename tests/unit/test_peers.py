@@ -10,7 +10,8 @@ import torch
 from oelm_core.census import census
 from oelm_core.freezing import apply_freezing, parameter_groups, qk_fingerprint
 from oelm_core.models import attention_layers, build
-from tests.small_models import experiment, loss_of, prepared, tokens
+from oelm_core.training.starting import model_fingerprint
+from tests.small_models import ALL_EXTRAS, OELM, experiment, loss_of, prepared, tokens
 
 KINDS = ["lora", "bitfit", "adapter"]
 ARCHITECTURES = ["bert", "roberta", "gpt"]
@@ -27,6 +28,17 @@ def test_a_peer_starts_as_the_untouched_model(arch: str, kind: str) -> None:
     assert qk_fingerprint(plain) == qk_fingerprint(model)
     with torch.no_grad():
         assert torch.allclose(plain(tokens()).logits, model(tokens()).logits, atol=1e-6)
+
+
+@pytest.mark.parametrize("arch", ["bert", "roberta"])  # our GPT starts from scratch: named by its sizes
+@pytest.mark.parametrize("method", [*map(peer, KINDS), {**OELM, "extras": ALL_EXTRAS}], ids=[*KINDS, "extras"])
+def test_what_a_method_adds_does_not_make_it_another_network(arch: str, method: dict[str, object]) -> None:
+    plain, other = experiment(arch), experiment(arch, method)
+    named = [
+        model_fingerprint(exp.model_copy(update={"model": exp.model.model_copy(update={"start": "pretrained"})}), model)
+        for exp, model in ((plain, build(plain, seed=2)), (other, build(other, seed=2)))
+    ]
+    assert named[0] == named[1]
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

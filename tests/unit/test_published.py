@@ -6,11 +6,14 @@ import functools
 
 import pytest
 
-from oelm_core.compare import audit_published
+from oelm_core.compare import audit_published, compare_runs
 from oelm_core.compare.comparison import Finding
 from oelm_core.compare.figures import derived, figure, half_unit
-from oelm_core.config import Claim, Published
+from oelm_core.compare.kept_census import kept_census
+from oelm_core.config import Claim, Published, override
 from oelm_core.presets import SHIPPED, Catalogue, load_folders
+from oelm_core.report import render
+from tests.run_factory import write_run
 
 BERT_TOTAL, BERT_FROZEN = 109_483_778, 14_174_208
 GPT_TOTAL, GPT_FROZEN = 44_896_768, 3_145_728
@@ -150,7 +153,7 @@ def test_parameter_counts_are_refuted_and_the_copied_share_is_recognised():
     said = " ".join(f.why for f in audit)
     assert "71M; counted, they are 41,751,040" in said
     assert "490 MiB agrees" in said
-    assert "counted, it is 7.0%. 12.9% is the share of bert-base-uncased" in said
+    assert "counted, it is 7.0 %. 12.9 % is the share of bert-base-uncased" in said
     assert found(shipped_audit(), "parameters", "sst2-oelm") == []
 
 
@@ -212,3 +215,53 @@ def test_rounding_is_allowed_for_but_nothing_more():
     gap = derived("gap", lambda a, b: a / b - 1, figure("perplexity", 4.69), figure("perplexity", 4.27))
     assert gap.agrees(figure("relative_delta", 0.098))
     assert not gap.agrees(figure("relative_delta", 0.102))
+
+
+def test_a_refuted_figure_is_marked_in_the_column_and_explained_under_it(tmp_path):
+    presets = shipped()
+    arms = [presets.experiments[name] for name in ("sst2-baseline", "sst2-oelm", "GPT-01", "GPT-02")]
+    runs = [write_run(tmp_path, arm, number=n, curve=[0.9 if n < 2 else 4.0]) for n, arm in enumerate(arms)]
+    text = render(compare_runs(runs, presets), "markdown")
+    assert "⚠ 93.12 % [" in text  # not a baseline
+    assert "⚠ 91.28 % [" in text  # below its own curve
+    assert "| 4.270 [" in text  # its perplexity stands; only its times and sizes do not
+    assert "⚠ 184.0 ms" in text
+    assert "| 326.2 ms" in text
+    assert "- ⚠ sst2-oelm, published 91.28 %: the best accuracy is given as" in text
+    assert "≠" not in text
+
+
+def test_figures_published_for_another_network_or_recipe_say_so(tmp_path):
+    presets = shipped()
+    other = ["model.path=/data/minilm/model", "train.max_steps=100"]
+    arms = [override(presets.experiments[name], other) for name in ("sst2-baseline", "sst2-oelm")]
+    comparison = compare_runs([write_run(tmp_path, arm, number=n, curve=[0.9]) for n, arm in enumerate(arms)], presets)
+    (note,) = [finding for finding in comparison.groups[0].audit if finding.what == "published column"]
+    assert note.arms == ("sst2-baseline", "sst2-oelm")
+    assert "another network" in note.why
+    assert "minilm/model" in note.why
+    assert "100 steps, not 6,315 steps" in note.why
+    assert "⚠ ≠ 93.12 %" in render(comparison, "markdown")
+
+
+def test_a_finding_about_a_published_figure_says_whose_it_is():
+    findings = shipped_audit()
+    assert all(any(arm in finding.sentence for arm in finding.arms) for finding in findings)
+    (steps,) = [finding for finding in findings if finding.what == "steps"]
+    assert steps.sentence.startswith("GPT-04, GPT-05: the number of training steps")
+    touched = [finding for finding in findings if finding.what == "true baseline" and "sst2-baseline" in finding.arms]
+    assert "Probable, not proven" in touched[0].why
+
+
+def test_parameters_are_counted_once_and_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    calls = []
+    monkeypatch.setattr(
+        "oelm_core.census.census_of", lambda experiment: calls.append(experiment.id) or counted(experiment)
+    )
+    experiments = shipped().experiments
+    same = [kept_census(experiments[name]) for name in ("GPT-01", "GPT-01", "GPT-04")]  # other data, same network
+    assert len(calls) == 1
+    assert all(counts == same[0] for counts in same)
+    kept_census(experiments["GPT-02"])
+    assert calls == ["GPT-01", "GPT-02"]

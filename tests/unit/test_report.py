@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from oelm_core.compare import Comparison, audit_published
+from oelm_core.compare import Comparison, audit_published, compare_runs
 from oelm_core.compare.comparison import Finding
 from oelm_core.errors import BadInput
-from oelm_core.presets import SHIPPED, load_folders
+from oelm_core.presets import SHIPPED, Catalogue, load_folders
 from oelm_core.report import FORMATS, render, render_audit
 from oelm_core.report.latex import escape
 from oelm_core.report.svg import ticks
-from tests.golden.demo import demo_comparison
+from tests.golden.demo import ARMS, demo_comparison
+from tests.run_factory import write_run
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ENDINGS = {"markdown": "md", "latex": "tex", "html": "html", "csv": "csv", "json": "json", "text": "txt"}
@@ -193,3 +194,27 @@ def _counts() -> dict[str, int]:
 def test_axis_ticks_are_round_numbers():
     assert ticks(0, 100_000, 6) == [0, 20_000, 40_000, 60_000, 80_000, 100_000]
     assert ticks(0.57, 0.94) == pytest.approx([0.6, 0.7, 0.8, 0.9])
+
+
+def test_a_gap_that_does_not_stand_is_marked_in_the_table_itself(tmp_path):
+    base, arm = ARMS[0], ARMS[1]
+    runs = [
+        write_run(tmp_path, base, number=1, score=0.90, result={"true_baseline": False}),
+        write_run(tmp_path, arm, number=2, score=0.92),
+    ]
+    comparison = compare_runs(runs, Catalogue(experiments={one.id: one for one in (base, arm)}))
+    text = render(comparison, "markdown")
+    assert "| ✗ +2.00 pp |" in text
+    assert "- ✗ the gap of demo-bert-oelm does not stand: the Q/K weights of" in text
+    rows = list(csv.DictReader(io.StringIO(render(comparison, "csv"))))
+    assert [row["breaks"] for row in rows] == ["1", "1"]
+
+
+def test_accuracies_are_percent_on_the_axes(comparison):
+    text = render(comparison, "html")
+    assert text.count(" data-share=") == 1  # of six charts
+    assert re.search(r'class="tick"[^>]*>80 %<', text)
+
+
+def test_a_command_in_latex_can_be_copied_from_the_page():
+    assert escape("oelm study demo --seed 42") == "oelm study demo -{}-seed 42"
