@@ -14,12 +14,12 @@ class Claim:
     target: str
     found: str
     met: bool | None
-    """None when this machine cannot tell."""
+    """None when this machine, or a quick run, cannot tell."""
     why: str = ""
 
     @property
     def verdict(self) -> str:
-        return {True: "met", False: "short", None: "not measured"}[self.met]
+        return {True: "met", False: "short", None: "not judged"}[self.met]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from oelm_core.bench import machine
@@ -50,6 +51,8 @@ def measure(
         start = time.monotonic()
         section: Section = importlib.import_module(f"oelm_core.bench.{SUBJECTS[name]}").measure(effort)
         section.seconds = time.monotonic() - start
+        if quick:  # tiny networks show that the bench works; they can neither meet nor miss a claim
+            section.claims = [replace(claim, met=None) for claim in section.claims]
         sections.append(section)
     report = {
         "schema": 1,

@@ -30,7 +30,8 @@ def like_sst2(count: int, vocab: int, seed: int = 0) -> Examples:
 def bert_step(*, batching: str, frozen: bool = False, batches: int = 4, **given: Any) -> Step:
     """A fine-tuning step; a few different batches come round, the same for every kind of batching."""
     sizes = Sizes(**given)
-    examples = like_sst2(sizes.batch * batches, sizes.vocab)
+    # Seed 19: its first batches have what many have on average, 13.0 tokens a sentence and 39.8 the longest of 32.
+    examples = like_sst2(sizes.batch * batches, sizes.vocab, seed=19)
     torch.manual_seed(0)
     model = from_config(bert_config(sizes)).to(device()).train()
     freeze(model, frozen)

@@ -86,8 +86,11 @@ def test_the_page_names_the_machine_and_says_what_was_not_reached(monkeypatch: p
 
 
 def test_quick_figures_are_marked_as_worthless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oelm_core.bench.gpt.measure", lambda effort: Section("gpt", "GPT"))
-    assert "Quick mode" in tables.markdown(*run.measure(["gpt"], quick=True))
+    section = Section("gpt", "GPT", [Claim("a step", "2x", "3x", True)])
+    monkeypatch.setattr("oelm_core.bench.gpt.measure", lambda effort: section)
+    report, sections = run.measure(["gpt"], quick=True)
+    assert "Quick mode" in tables.markdown(report, sections)
+    assert sections[0].claims[0].verdict == "not judged"
 
 
 def test_the_command_prints_claims_or_json_and_writes_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
