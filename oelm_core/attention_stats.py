@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from oelm_core.errors import BadInput
 from oelm_core.models.gpt_layers import Attention
 from oelm_core.models.structure import AttentionLayer, attention_layers
 
@@ -22,7 +23,8 @@ def attention_patterns(model: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor
     """Attention probabilities `[layers, batch, heads, queries, keys]` (fp32, CPU) of one forward pass, no dropout.
 
     Read off queries, keys and mask as they enter the attention, extras included, so SDPA stays switched on. Meant for
-    a small batch: 12 layers x 12 heads x 4 texts of 64 tokens are 9 MB.
+    a small batch: 12 layers x 12 heads x 4 texts of 64 tokens are 9 MB. BadInput where an encoder's attention turns out
+    to be something else (rotated or relative positions), for then the patterns would be wrong.
     """
     seen: dict[int, Tensor] = {}
     was_training = model.training
@@ -159,10 +161,27 @@ def _watch_encoder(layer: AttentionLayer, seen: dict[int, Tensor]) -> list[Any]:
         key = caught["key"].unflatten(-1, (layer.key_heads, -1)).transpose(1, 2)
         seen[layer.index] = _probabilities(query, key, caught["mask"])
 
-    outer = {"query": _outermost(layer, layer.query), "key": _outermost(layer, layer.key)}
+    def prove(module: nn.Module, args: tuple[Any, ...]) -> None:
+        """What the attention hands on must be these patterns times the values."""
+        value = caught["value"].unflatten(-1, (layer.key_heads, -1)).transpose(1, 2).float().cpu()
+        pattern = seen.get(layer.index)  # in some models the output lies inside the attention: not looked at yet
+        if pattern is None:
+            look(layer.module, (), None)
+            pattern = seen[layer.index]
+        mixed = (pattern @ value.repeat_interleave(layer.heads // layer.key_heads, dim=1)).transpose(1, 2).flatten(2)
+        handed_on = args[0].float().cpu().view_as(mixed)
+        if (mixed - handed_on).abs().max() > 0.01 * handed_on.abs().max():
+            raise BadInput(
+                f"{type(layer.module).__name__}: its attention is more than softmax of query times key; its patterns "
+                "cannot be read off; write train.attention_stats: false."
+            )
+
+    outer = {name: _outermost(layer, getattr(layer, name)) for name in ("query", "key", "value")}
     handles = [module.register_forward_hook(keep(name)) for name, module in outer.items()]
     handles.append(layer.module.register_forward_pre_hook(keep_mask, with_kwargs=True))
     handles.append(layer.module.register_forward_hook(look))
+    if layer.output is not None:
+        handles.append(layer.output.register_forward_pre_hook(prove))
     return handles
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from oelm_core import models
+from oelm_core.attention_stats import attention_patterns
 from oelm_core.config import Experiment, build_experiment
 from oelm_core.data import classification, language, sets
 from oelm_core.data.tokenizers import check_vocabulary, load_tokenizer
@@ -104,6 +105,8 @@ def set_up(folder: RunFolder, stop: StopRequest) -> Session:
     checks = starting.complete_checks(folder, checks, model, frozen, ranks)
     model.to(ranks.device)
     ranks.same_weights(model)
+    if experiment.train.attention_stats and ranks.main:
+        attention_patterns(model, task.probe(model)[0])  # refused now rather than at the first evaluation
     model.train()
     session = Session(
         folder=folder,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
 from oelm_core.attention_stats import (
     attention_patterns,
@@ -17,6 +18,7 @@ from oelm_core.attention_stats import (
     save_patterns,
     summarise,
 )
+from oelm_core.errors import BadInput
 from oelm_core.models import attention_layers
 from tests.small_models import ALL_EXTRAS, OELM, experiment, prepared, tokens
 
@@ -45,6 +47,30 @@ def test_patterns_times_values_are_what_the_attention_gives(arch: str, extras: d
     value = caught["value"].unflatten(-1, (3, 8)).transpose(1, 2)
     mixed = (patterns[1] @ value).transpose(1, 2).flatten(2)
     assert torch.allclose(mixed, caught["mixed"], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["DebertaV2", "MPNet", "Llama"])
+def test_attention_that_is_more_than_query_times_key_is_refused(kind: str) -> None:
+    sizes = {"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3}
+    relative = {"relative_attention": True, "pos_att_type": ["c2p"]} if kind == "DebertaV2" else {}
+    config = getattr(transformers, f"{kind}Config")(**sizes, intermediate_size=48, pad_token_id=0, **relative)
+    torch.manual_seed(1)
+    model = getattr(transformers, f"{kind}ForSequenceClassification")(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    with pytest.raises(BadInput, match="cannot be read off"):
+        attention_patterns(model, {"input_ids": tokens()})
+
+
+def test_a_peer_around_query_and_value_is_seen_too() -> None:
+    model, _ = prepared(experiment("bert", {"name": "lora", "peer": {"kind": "lora"}}))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora" in name:
+                parameter.add_(torch.randn_like(parameter))
+    patterns = attention_patterns(model, {"input_ids": tokens()})  # proves itself against what is handed on
+    assert torch.allclose(patterns.sum(-1), torch.ones(patterns.shape[:-1]), atol=1e-5)
 
 
 def test_looking_leaves_the_model_as_it_was() -> None:
