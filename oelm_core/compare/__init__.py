@@ -198,7 +198,7 @@ def _pair(arm: ArmRuns, base: ArmRuns, built: dict[str, Arm], metric: str) -> Pa
         p=weighed.p,
         verdict=verdict,
         verdict_why=why,
-        retention=_ratio(ours.metric, theirs.metric) if higher else None,
+        retention=weighed.kept if higher else None,
         parameter_saving=_saving(ours, theirs),
         step_time_delta=_change(ours, theirs, "step_time"),
         seconds_delta=_change(ours, theirs, "seconds"),
@@ -206,10 +206,6 @@ def _pair(arm: ArmRuns, base: ArmRuns, built: dict[str, Arm], metric: str) -> Pa
         tests=weighed.tests,
         words=weighed.words,
     )
-
-
-def _ratio(ours: Measure | None, theirs: Measure | None) -> float | None:
-    return ours.mean / theirs.mean if ours and theirs and theirs.mean else None
 
 
 def _change(ours: Arm, theirs: Arm, name: str) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from oelm_core.compare.comparison import Test
 from oelm_core.compare.evidence import Evidence, newest_losses, newest_predictions
@@ -25,6 +26,8 @@ class Significance:
     """All tests of a pair; `delta`, `interval` and `p` are those of the one that counts."""
 
     delta: float | None
+    kept: float | None
+    """Arm over baseline, on the seeds that `delta` is of."""
     interval: tuple[float, float] | None
     p: float | None
     words: str
@@ -60,6 +63,7 @@ def weigh(baseline: Sequence[Evidence], arm: Sequence[Evidence], arm_name: str, 
         words += " Too few seeds in common for a test over seeds."
     return Significance(
         delta,
+        _kept(base_by_seed, arm_by_seed, shared),
         deciding.interval if deciding else None,
         deciding.p if deciding else None,
         words,
@@ -94,6 +98,14 @@ def _delta(baseline: dict[int, Evidence], arm: dict[int, Evidence], shared: list
     if min(ours + theirs) <= 0:
         return None
     return math.exp(sum(map(math.log, ours)) / len(ours) - sum(map(math.log, theirs)) / len(theirs)) - 1
+
+
+def _kept(baseline: dict[int, Evidence], arm: dict[int, Evidence], shared: list[int]) -> float | None:
+    if not baseline or not arm:
+        return None
+    ours = fmean(arm[seed].values["metric"] for seed in (shared or arm))
+    theirs = fmean(baseline[seed].values["metric"] for seed in (shared or baseline))
+    return ours / theirs if theirs else None
 
 
 def _seed_test(name: str, estimate: Estimate, ratio: bool, n_baseline: int, n_arm: int) -> Test:

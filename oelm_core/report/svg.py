@@ -115,7 +115,7 @@ def _axes(chart, first, last, low, high, logarithmic, across, down) -> str:  # t
                 f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_value(chart, tick)}</text>'
             )
     for tick in ticks(first, last, 6):
-        if first <= tick <= last:
+        if first <= tick <= last and tick == int(tick):  # there is no step 2.5
             x = across(tick)
             parts.append(
                 f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{tick:,.0f}</text>'

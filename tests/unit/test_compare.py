@@ -327,3 +327,20 @@ def test_a_pair_that_cannot_be_tested_says_which_file_is_missing(tmp_path):
         file.write_text('{"labels": [1, 0')
     (pair,) = compare(runs, CATALOGUE).groups[0].pairs
     assert pair.words.startswith(f"No test is possible: {runs[0].id} kept no predictions that can be read.")
+
+
+def test_what_is_kept_is_of_the_same_seeds_as_the_gap(tmp_path):
+    runs = [write_run(tmp_path, BASE, number=seed, seed=seed, score=1.3 - seed / 100) for seed in (40, 50)]  # 0.9, 0.8
+    runs.append(write_run(tmp_path, OELM, number=60, seed=40, score=0.81))
+    (pair,) = compare(runs, CATALOGUE).groups[0].pairs
+    assert pair.delta == pytest.approx(-0.09)
+    assert pair.retention == pytest.approx(0.9)
+
+
+def test_a_failed_seed_without_a_number_does_not_break_the_seeds_that_finished(tmp_path):
+    runs = [write_run(tmp_path, arm, number=n, seed=42) for n, arm in enumerate([BASE, OELM])]
+    runs.append(write_run(tmp_path, OELM, number=3, seed=43, state="failed", reason="oom", curve=[]))
+    (group,) = compare(runs, CATALOGUE).groups
+    (ended,) = [finding for finding in group.audit if finding.what == "arm not finished"]
+    assert (ended.grade, group.broken(OELM.id)) == ("note", None)
+    assert "rests on the other 1 of 2 runs" in ended.why

@@ -19,8 +19,9 @@ from oelm_core.compare.comparison import Finding
 from oelm_core.errors import BadInput
 from oelm_core.presets import SHIPPED, Catalogue, load_folders
 from oelm_core.report import FORMATS, render, render_audit
+from oelm_core.report.document import Chart
 from oelm_core.report.latex import escape
-from oelm_core.report.svg import ticks
+from oelm_core.report.svg import svg_chart, ticks
 from tests.golden.demo import ARMS, demo_comparison
 from tests.run_factory import write_run
 
@@ -218,3 +219,8 @@ def test_accuracies_are_percent_on_the_axes(comparison):
 
 def test_a_command_in_latex_can_be_copied_from_the_page():
     assert escape("oelm study demo --seed 42") == "oelm study demo -{}-seed 42"
+
+
+def test_a_short_run_has_whole_steps_on_its_axis():
+    svg = svg_chart(Chart("t", "Step", "loss", (("arm", ((2, 0.7), (4, 0.6))),)))
+    assert re.findall(r'text-anchor="middle">(\d+)<', svg) == ["2", "3", "4"]
