@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oelm_core.errors import BadInput
@@ -65,12 +66,24 @@ def stop(run: Run, now: bool = False) -> None:
     _launcher(run).stop(run, now=now)
 
 
-def resume(run: Run, force: bool = False) -> None:
-    _launcher(run).resume(run, force=force)
+def resume(run: Run, force: bool = False, *, site: Iterable[str] = ()) -> None:
+    """`site` are texts of --slurm: with any, the job script is written anew."""
+    if run.launcher == "slurm":
+        slurm.resume(run, force=force, overrides=site)
+    elif list(site):
+        raise BadInput(f"{run.id} does not run under Slurm; leave --slurm out.")
+    else:
+        _launcher(run).resume(run, force=force)
 
 
 def delete(run: Run) -> None:
     _launcher(run).delete(run)
+
+
+def log_path(run: Run) -> Path:
+    """The log that tells how it went: Slurm's own for a job that ended before its worker could write one."""
+    of_job = run.folder.path / "slurm" / "job.log"
+    return of_job if run.is_over and not run.folder.log.exists() and of_job.exists() else run.folder.log
 
 
 def list_runs() -> list[Run]:

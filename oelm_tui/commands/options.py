@@ -12,6 +12,12 @@ from oelm_tui.console import note
 if TYPE_CHECKING:
     from oelm_core.presets import Catalogue
 
+Site = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slurm", metavar="KEY=VALUE", help="Change a setting of slurm.yaml, such as time=2:00:00; repeatable."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PresetsDir = Annotated[Path | None, typer.Option("--presets", metavar="DIR", help="A folder of your own presets.")]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oelm_tui.commands.options import PresetsDir, catalogue, single
+from oelm_tui.commands.options import PresetsDir, Site, catalogue, single
 
 if TYPE_CHECKING:
     from oelm_core.runs.folder import RunFolder
@@ -19,12 +19,6 @@ After = Annotated[str | None, typer.Option(metavar="RUN", help="Wait until this 
 AfterAny = Annotated[bool, typer.Option("--after-any", help="With --after: go on even if that run fails.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Show progress to the end; Ctrl-C only stops following.")]
 Launcher = Annotated[str, typer.Option(help="local or slurm.")]
-Site = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--slurm", metavar="KEY=VALUE", help="Change a setting of slurm.yaml, such as time=2:00:00; repeatable."
-    ),
-]
 
 
 def run(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oelm_tui.commands.options import AsJson, single
+from oelm_tui.commands.options import AsJson, Site, single
 from oelm_tui.console import note, print_json, print_table
 from oelm_tui.format import duration, metric, steps
 
@@ -90,14 +90,15 @@ def logs(
     lines: Annotated[int, typer.Option("-n", help="How many of the last lines.", min=0)] = 50,
 ) -> None:
     """Show the end of a run's log."""
-    from oelm_core.launch.anywhere import find_run, read_run
+    from oelm_core.launch.anywhere import find_run, log_path, read_run
     from oelm_tui.logs.tail import tail
 
     run = find_run(name)
-    if not run.folder.log.exists():
+    log = log_path(run)
+    if not log.exists():
         note(f"{run.id} has written no log yet; it is {run.state}.")
     try:
-        for line in tail(run.folder.log, lines, follow=follow, ended=lambda: read_run(run.folder).is_over):
+        for line in tail(log, lines, follow=follow, ended=lambda: read_run(run.folder).is_over):
             print(line, flush=follow)
     except KeyboardInterrupt:
         return
@@ -125,12 +126,13 @@ def stop(
 def resume(
     name: RunName,
     force: Annotated[bool, typer.Option("--force", help="Even if its state is unknown.")] = False,
+    site: Site = None,
 ) -> None:
     """Go on from the newest complete checkpoint, in the same folder."""
     from oelm_core.launch import anywhere
 
     run = anywhere.find_run(name)
-    anywhere.resume(run, force=force)
+    anywhere.resume(run, force=force, site=site or ())
     print(run.id)
 
 

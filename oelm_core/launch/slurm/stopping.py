@@ -37,8 +37,11 @@ def stop(run: Run | RunFolder, now: bool = False) -> Truth:
 
 
 def _cancel(folder: RunFolder, job: str, truth: Truth, now: bool) -> Truth:
-    call("scancel", "--state=PENDING", job)  # Slurm itself looks at the state, so a job that just started is spared
-    word = ask.about_jobs([job]).words.get(job)
+    answer = call("scancel", "--state=PENDING", job)  # Slurm looks at the state: a job that just started is spared
+    told = ask.Told({}, answer.error) if answer.unreachable else ask.about_jobs([job])
+    if told.silence:
+        return _unheard(folder, job, truth, told.silence)
+    word = told.words.get(job)
     if word is None or word.over:
         return _settle(folder, job)
     how = [] if now else ["--signal=TERM", "--batch"]  # the batch process is the runner
@@ -48,6 +51,13 @@ def _cancel(folder: RunFolder, job: str, truth: Truth, now: bool) -> Truth:
         if word is None or word.over:
             return _settle(folder, job)
         raise Refused(f"scancel refused: {answer.error}. The run itself sees the request within a second if it can.")
+    return Truth("stopping" if truth.state in LIVE else truth.state, truth.reason, truth.message)
+
+
+def _unheard(folder: RunFolder, job: str, truth: Truth, why: str) -> Truth:
+    """Slurm does not answer: a runner sees the request by itself, but a job in line stays there."""
+    if truth.state == "queued":
+        raise Refused(f"Slurm does not answer ({why}), so job {job} may stay in line; stop {folder.id} again later.")
     return Truth("stopping" if truth.state in LIVE else truth.state, truth.reason, truth.message)
 
 
