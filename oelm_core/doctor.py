@@ -103,7 +103,9 @@ def _nvml() -> Iterator[Finding]:
 def _home() -> Iterator[Finding]:
     folder = home()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
-    if os.access(existing, os.W_OK):
+    if not existing.is_dir():
+        yield Finding("home", "bad", f"{existing} is not a folder", "set OELM_HOME to a folder of yours")
+    elif os.access(existing, os.W_OK):
         yield Finding("home", "good", f"runs are kept in {folder / 'runs'}")
     else:
         yield Finding("home", "bad", f"{existing} cannot be written", "set OELM_HOME to a folder of yours")

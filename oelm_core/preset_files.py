@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,9 @@ import yaml
 
 from oelm_core.errors import BadInput, LabError
 from oelm_core.plain_yaml import read_yaml_documents
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # it becomes part of a run folder's name
+WRITTEN_ID = re.compile(r"^[\s{-]*id:\s*[\"']?([\w.-]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,8 @@ class Document:
         return f"{self.file}: {self.name}"
 
 
-def documents_in(folder: Path, warnings: list[str]) -> Iterator[Document]:
+def documents_in(folder: Path, warnings: list[str], broken: dict[str, LabError]) -> Iterator[Document]:
+    """The documents that can be read. A file that cannot is one warning, and breaks the ids written in it."""
     for kind in ("experiment", "study"):
         sub = folder / ("experiments" if kind == "experiment" else "studies")
         for file in sorted([*sub.glob("*.yaml"), *sub.glob("*.yml")]):
@@ -36,6 +41,14 @@ def documents_in(folder: Path, warnings: list[str]) -> Iterator[Document]:
                 yield from _documents_of(file, kind)
             except LabError as error:
                 warnings.append(str(error))
+                broken.update(dict.fromkeys(_ids_written_in(file), error))
+
+
+def _ids_written_in(file: Path) -> list[str]:
+    try:
+        return WRITTEN_ID.findall(file.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return []
 
 
 def _documents_of(file: Path, kind: str) -> Iterator[Document]:
@@ -58,4 +71,6 @@ def _documents_of(file: Path, kind: str) -> Iterator[Document]:
         name = content.get("part" if own_kind == "part" else "id")
         if not isinstance(name, str):
             raise BadInput(f"{file}: key 'id' is missing or not text; every preset needs one.")
+        if not NAME.fullmatch(name):
+            raise BadInput(f"{file}: id '{name}' should be letters, digits, '-', '_' and '.', a letter or digit first.")
         yield Document(file, own_kind, name, content)

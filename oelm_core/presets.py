@@ -54,6 +54,8 @@ def load_catalogue(extra: Path | None = None) -> Catalogue:
     if extra is not None:
         if not extra.is_dir():
             raise BadInput(f"--presets {extra}: there is no such folder.")
+        if not any((extra / sub).is_dir() for sub in ("experiments", "studies")):
+            raise BadInput(f"--presets {extra}: there is no folder experiments or studies in it.")
         folders.append(extra)
     return load_folders(folders)
 
@@ -62,7 +64,7 @@ def load_folders(folders: list[Path]) -> Catalogue:
     catalogue = Catalogue()
     documents: dict[tuple[str, str], Document] = {}
     for folder in folders:
-        for document in documents_in(folder, catalogue.warnings):
+        for document in documents_in(folder, catalogue.warnings, catalogue.broken):
             key = ("study" if document.kind == "study" else "experiment", document.name.lower())
             if key in documents:
                 error = BadInput(f"{document.where}: the id is already used in {documents[key].file}; choose another.")
@@ -73,7 +75,7 @@ def load_folders(folders: list[Path]) -> Catalogue:
     for document in documents.values():
         if document.kind != "part":
             _add(catalogue, document, documents)
-    _check_references(catalogue)
+    _check_references(catalogue, documents)
     return catalogue
 
 
@@ -95,6 +97,8 @@ def _extended(document: Document, documents: dict[tuple[str, str], Document], be
         raise BadInput(f"{document.where}: extends goes round in a circle: {' -> '.join((*below, document.name))}.")
     own = dict(document.content)
     parents = own.pop("extends", [])
+    if not isinstance(parents, (str, list)):
+        raise BadInput(f"{document.where}: key 'extends' is {parents!r}; it should be a preset's id or a list of ids.")
     joined: dict[str, Any] = {}
     for name in [parents] if isinstance(parents, str) else parents:
         parent = documents.get(("experiment", str(name).lower()))
@@ -107,20 +111,22 @@ def _extended(document: Document, documents: dict[tuple[str, str], Document], be
     return merge(joined, own)
 
 
-def _check_references(catalogue: Catalogue) -> None:
+def _check_references(catalogue: Catalogue, documents: Mapping[tuple[str, str], Document]) -> None:
     known = {name.lower() for name in catalogue.experiments}
     for name, experiment in list(catalogue.experiments.items()):
         if experiment.baseline and experiment.baseline.lower() not in known:
-            _drop(catalogue, catalogue.experiments, name, f"baseline '{experiment.baseline}'")
+            where = documents["experiment", name.lower()].where
+            _drop(catalogue, catalogue.experiments, name, where, "baseline", experiment.baseline)
     for name, study in list(catalogue.studies.items()):
         missing = [arm for arm in study.arms if arm.lower() not in known]
         if missing:
-            _drop(catalogue, catalogue.studies, name, f"arm '{missing[0]}'")
+            where = documents["study", name.lower()].where
+            _drop(catalogue, catalogue.studies, name, where, "arm", missing[0])
 
 
-def _drop(catalogue: Catalogue, table: dict[str, Any], name: str, what: str) -> None:
-    wanted = what.split("'")[1]
-    error = BadInput(f"{name}: {what} is not among the presets.{did_you_mean(wanted, catalogue.experiments)}")
-    del table[name]
+def _drop(catalogue: Catalogue, table: dict[str, Any], name: str, where: str, key: str, wanted: str) -> None:
+    del table[name]  # first: a preset is no suggestion for its own baseline
+    hint = did_you_mean(wanted, catalogue.experiments)
+    error = BadInput(f"{where}: {key} '{wanted}' is not among the presets.{hint}")
     catalogue.broken[name] = error
     catalogue.warnings.append(str(error))

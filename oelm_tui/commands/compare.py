@@ -70,7 +70,7 @@ def export(
 def choose(found: Catalogue, names: list[str], every: bool, baseline: str | None = None) -> Comparison:
     """The comparison that the arguments mean: one study, some runs, or all."""
     from oelm_core.compare import compare_runs, compare_study
-    from oelm_core.errors import BadInput, NotFound
+    from oelm_core.errors import BadInput, NotFound, did_you_mean
     from oelm_core.runs.store import find_run, list_runs
 
     if every:
@@ -84,7 +84,9 @@ def choose(found: Catalogue, names: list[str], every: bool, baseline: str | None
             try:
                 find_run(names[0])
             except NotFound:
-                raise NotFound(f"no study or run {names[0]!r}. See: oelm presets, oelm runs.") from no_study
+                near = did_you_mean(names[0], [*found.studies, *(run.id for run in list_runs())])
+                hint = near or " See: oelm presets, oelm runs."
+                raise NotFound(f"no study or run {names[0]!r}.{hint}") from no_study
         else:
             return compare_study(study, list_runs(), found, baseline=baseline)
     return compare_runs([find_run(name) for name in names], found, baseline=baseline)

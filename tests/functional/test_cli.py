@@ -65,6 +65,7 @@ def test_showing_a_preset_for_people_names_the_published_result(oelm: Oelm) -> N
         (["runz"], 2, "Did you mean run"),
         (["runs", "--colour"], 2, "No such option"),
         (["--presets", "/nowhere/at/all", "presets"], 2, "there is no such folder"),
+        (["compare", "dmo"], 3, "Did you mean demo?"),
         (["data", "prepare", "nosuchset"], 3, "nosuchset"),
     ],
 )
@@ -111,6 +112,13 @@ def test_without_a_terminal_oelm_prints_its_help(oelm: Oelm) -> None:
     ended = oelm()
     assert ended.returncode == 0
     assert "Commands:" in ended.stdout
+
+
+def test_doctor_sees_that_the_home_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    ended = Oelm(tmp_path / "home")("doctor")
+    assert ended.returncode == 1
+    assert f"{tmp_path / 'home'} is not a folder" in " ".join(ended.stdout.split())
 
 
 def test_doctor_finds_this_machine_usable(oelm: Oelm) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oelm_core.errors import BadInput, NotFound
-from oelm_core.presets import Catalogue, load_folders
+from oelm_core.presets import Catalogue, load_catalogue, load_folders
 
 PART = """
 part: tiny
@@ -50,6 +50,8 @@ def test_ids_match_without_regard_to_case(tmp_path: Path) -> None:
         ("{id: x, title: t, extends: tiny, colour: red}", "unknown key 'colour'."),
         ("{id: x, extends: tiny}", "key 'title' is missing."),
         ("{id: x, title: t, extends: tiny, baseline: gone}", "baseline 'gone' is not among the presets."),
+        ("{id: x, title: t, extends: 5}", "key 'extends' is 5; it should be a preset's id or a list of ids."),
+        ("{id: ../x, title: t, extends: tiny}", "id '../x' should be letters, digits"),
         ("{id: base, title: t, extends: tiny}", "the id is already used in"),
         ("{id: x, title: t, extends: tiny, seed: one}", "key 'seed' is \"one\"; it should be a valid integer"),
     ],
@@ -82,6 +84,23 @@ def test_an_unreadable_file_is_named(tmp_path: Path, text: str, sentence: str) -
     assert sentence in found.warnings[0]
     assert "b.yaml" in found.warnings[0]
     assert found.experiment("base")
+
+
+@pytest.mark.parametrize("text", ["id: mine\ntitle: [x", "id: mine\n\ttitle: x", "{id: 'mine', title: a, title: b}"])
+def test_a_command_that_names_a_preset_of_an_unreadable_file_is_told_why(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadInput, match=r"b\.yaml: line \d: is not valid YAML"):
+        load(tmp_path, a=BASE, b=text).experiment("mine")
+
+
+def test_a_missing_baseline_is_answered_with_its_file_and_never_with_itself(tmp_path: Path) -> None:
+    warning = load(tmp_path, a=BASE, b="{id: nop, title: t, extends: tiny, baseline: nope}").warnings[0]
+    assert warning.endswith("b.yaml: nop: baseline 'nope' is not among the presets.")
+
+
+def test_a_presets_folder_of_another_shape_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(BASE)
+    with pytest.raises(BadInput, match="there is no folder experiments or studies in it"):
+        load_catalogue(tmp_path)
 
 
 def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
