@@ -59,6 +59,10 @@ class OelmApp(App[None]):
         super().__init__()
         self.readonly = readonly
         self.settings = Settings.read(lab_home())
+        for theme in (DARK, LIGHT):
+            self.register_theme(theme)
+        # Before anything is styled: a theme set later styles everything twice.
+        self.theme = self.settings.theme if self.settings.theme in self._themes else THEMES[0]
         self._presets = presets
         self._load = load
         self._devices: Any = None
@@ -120,9 +124,6 @@ class OelmApp(App[None]):
     def on_mount(self) -> None:
         from oelm_tui.screens.home import Home
 
-        for theme in (DARK, LIGHT):
-            self.register_theme(theme)
-        self.theme = self.settings.theme if self.settings.theme in self._themes else THEMES[0]
         self.push_screen(Home())
         self.desks["lab"].ask(None)
         self.set_interval(1.0, self._watch_the_sampler)

@@ -205,22 +205,44 @@ def _legend(
 ) -> Row:
     row: Row = [(y_name + "  ", "label")] if y_name else []
     used = len(y_name) + 2 if y_name else 0
-    for curve in curves:
-        if curve.name in readings:
-            x, y = readings[curve.name]
-            words = f"{curve.mark} {curve.name} {exact(y, percent)}"
-            if curve is curves[-1] or len(curves) == 1:
-                words += f" at {x_label(view.x, x)}"
-        else:
-            last = next((y for y in reversed(curve.ys) if math.isfinite(y)), math.nan)
-            words = f"{curve.mark} {curve.name} {exact(last, percent)}"
-            if len(curve.ys) and not math.isfinite(curve.ys[-1]):
-                words += " (now not finite)"
+    names = [curve.name for curve in curves]
+    if used + sum(len(name) + 12 for name in names) > width:  # narrow: only where the names differ
+        names = _without_common_start(names)
+    said = [_read_off(name, curve, readings, percent) for name, curve in zip(names, curves, strict=True)]
+    if used + sum(len(words) + 2 for words in said) > width + 2 and not readings:
+        said = [f"{curve.mark} {name}" for name, curve in zip(names, curves, strict=True)]
+    elif readings and curves:
+        x = next(iter(readings.values()))[0]
+        said.append(f"at {x_label(view.x, x)}")
+    for words, role in zip(said, [*(curve.role for curve in curves), "label"], strict=False):
         if used + len(words) > width:
             break
-        row.append((words + "  ", curve.role))
+        row.append((words + "  ", role))
         used += len(words) + 2
     return row
+
+
+def _read_off(name: str, curve: Curve, readings: dict[str, tuple[float, float]], percent: bool) -> str:
+    """A curve's mark, name and value: at the cursor, or its last."""
+    if curve.name in readings:
+        return f"{curve.mark} {name} {exact(readings[curve.name][1], percent)}"
+    last = next((y for y in reversed(curve.ys) if math.isfinite(y)), math.nan)
+    words = f"{curve.mark} {name} {exact(last, percent)}"
+    return words + " (now not finite)" if len(curve.ys) and not math.isfinite(curve.ys[-1]) else words
+
+
+def _without_common_start(names: list[str]) -> list[str]:
+    """
+    >>> _without_common_start(["demo-gpt-oelm", "demo-gpt-baseline"])
+    ['oelm', 'baseline']
+    """
+    if len(names) < 2:
+        return names
+    parts = [name.split("-") for name in names]
+    same = 0
+    while all(len(part) > same + 1 for part in parts) and len({part[same] for part in parts}) == 1:
+        same += 1
+    return ["-".join(part[same:]) for part in parts]
 
 
 def _nothing_finite(curves: Sequence[Curve], view: View, width: int) -> Row:

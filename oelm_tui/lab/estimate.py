@@ -100,7 +100,7 @@ def _time(
     # Small products keep a device less busy: a larger step reaches more FLOPs a second, a smaller one fewer.
     sign = "about" if 1 / CLOSE <= ratio <= CLOSE else "at most" if ratio > 1 else "at least"
     rate = numbers.flops(done / pace)
-    return ratio * pace * steps, sign, f"{ratio:.3g} times the work of {view.run.preset}, at its {rate}"
+    return ratio * pace * steps, sign, f"{_times(ratio)} times the work of {view.run.preset}, at its {rate}"
 
 
 def _nearest_in_work(
@@ -137,7 +137,7 @@ def _memory(experiment: Experiment, alike: Sequence[RunView], on: str) -> tuple[
         return max(peaks), f"the most that {_runs(len(peaks))} took"
     needed = work.bytes_needed(experiment)
     if needed is None:
-        return None, "unknown: the preset does not say the model's sizes"
+        return None, "unknown: no earlier run, and what trains is not known by the preset alone"
     return needed, "counted, not measured: weights, Adam, activations in fp32"
 
 
@@ -145,6 +145,10 @@ def _peak(view: RunView, on: str) -> float | None:
     memory: Any = (view.run.folder.read("result") or {}).get("memory")
     value = memory.get("host_peak" if on == "cpu" else "device_peak") if isinstance(memory, dict) else None
     return float(value) if isinstance(value, (int, float)) else None
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
 def _runs(count: int) -> str:

@@ -13,7 +13,10 @@ ADAM = 2 * FLOAT
 
 
 def parameters(experiment: Experiment) -> tuple[int | None, int | None]:
-    """(total, frozen) by arithmetic on the shape; None where the preset does not say it. Peers' additions left out."""
+    """(total, frozen) by arithmetic on the shape; None where the preset does not say it.
+
+    A peer such as LoRA adds weights of its own and freezes most others: only the network's own total is known then.
+    """
     shape = experiment.model.shape
     if shape is None:
         return None, None
@@ -28,6 +31,8 @@ def parameters(experiment: Experiment) -> tuple[int | None, int | None]:
     total += 2 * d if gpt else 4 * d + d * d + d + d * classes + classes
     of_layer = sum(name in experiment.method.freeze for name in ("query", "key")) * (d * d + (0 if gpt else d))
     of_layer += (2 * d * ff + ff + d) * ("ffn" in experiment.method.freeze)
+    if experiment.method.peer is not None:
+        return total, None
     return total, of_layer * len(layer_numbers(experiment.method.layers, shape.layers))
 
 

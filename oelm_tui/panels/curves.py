@@ -58,7 +58,9 @@ def curves(detail: Detail, quantity: Quantity, view: View, with_others: bool) ->
         runs += list(detail.others)
     drawn: list[Curve] = []
     for number, (run, columns) in enumerate(runs):
-        name = run.run.preset if not number else f"{run.run.preset} ({method_name(run.run.method).lower()})"
+        name, method = run.run.preset, method_name(run.run.method).lower()
+        if number and method not in name.lower():
+            name = f"{name} ({method})"
         if number and run.run.preset == detail.view.run.preset:
             name = f"{run.run.preset} s{run.run.seed}"
         role = "arm1" if not number and len(runs) > 1 else "arm0"

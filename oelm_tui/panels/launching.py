@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from oelm_tui.lab.cards import Machine
 from oelm_tui.lab.estimate import Estimate
 from oelm_tui.lab.launching import Plan
 from oelm_tui.panels.config import said
+from oelm_tui.panels.preset_rows import data_name
 from oelm_tui.panels.run_rows import method_name
 from oelm_tui.panels.text import heading, named, wrapped
 from oelm_tui.widgets.cells import Cell
@@ -63,7 +65,7 @@ def recipe_lines(experiment: Experiment, cost: Estimate | None, width: int) -> l
     batch = f"{train.batch_size}" + (f" x {train.accumulate}" if train.accumulate > 1 else "")
     recipe = [f"lr {train.lr:g}", train.schedule, f"batch {batch}", f"length {data.max_length}", train.precision]
     lines.append(named("recipe", dot.join(recipe), width=14))
-    lines.append(named("data", f"{data.name}{dot}{experiment.model.name}", width=14))
+    lines.append(named("data", f"{data_name(data.name)}{dot}{experiment.model.name}", width=14))
     lines += cost_lines(cost, width) if cost else [named("cost", "looking at earlier runs", width=14, role="faint")]
     if experiment.baseline:
         lines.append(named("baseline", experiment.baseline, width=14))
@@ -76,8 +78,9 @@ def cost_lines(cost: Estimate, width: int) -> list[Line]:
     """Steps, time, memory and parameters, each with what it is known by."""
 
     def line(name: str, value: str, by: str) -> list[Line]:
-        if not value:
-            value, by = by, ""
+        if not value:  # only words on why it is not known
+            first, *more = textwrap.wrap(by, max(20, width - 16))
+            return [named(name, first, width=14), *([(" " * 14 + rest, "")] for rest in more)]
         if 14 + len(value) + 2 + len(by) <= width:
             return [named(name, value, (f"  {by}", "faint"), 14)]
         return [named(name, value, width=14), *wrapped(by, width, "faint", indent=" " * 14)]

@@ -19,12 +19,26 @@ if TYPE_CHECKING:
     from oelm_core.presets import Catalogue
 
 COLUMNS = (
-    Column("name", "preset", 18, grow=True, keep=100),
+    Column("name", "preset", 23, grow=True, keep=100),
     Column("seeds", "n", 2, right=True, keep=10),
     Column("best", "best", 6, right=True, keep=50),
     Column("published", "pub", 6, right=True, keep=40),
 )
 FAMILY_NAMES = {"bert": "BERT", "gpt": "GPT"}
+DATA_NAMES = {
+    "sst2": "SST-2",
+    "cola": "CoLA",
+    "tinystories": "TinyStories",
+    "openwebtext": "OpenWebText",
+    "wikitext103": "WikiText-103",
+    "demo-sentiment": "demo reviews",
+    "demo-stories": "demo stories",
+} | {name: name.upper() for name in ("mnli", "xnli", "qqp", "mrpc", "qnli")}
+
+
+def data_name(name: str) -> str:
+    """A data set as papers write it: sst2 is SST-2. Other people's sets are called what they call them."""
+    return DATA_NAMES.get(name, name)
 
 
 @dataclass
@@ -65,7 +79,7 @@ def tree_rows(catalogue: Catalogue, views: Sequence[RunView], is_open: set[str])
             continue
         for name, arms in sets.items():
             key = f"data/{family}/{name}"
-            rows.append(_group(key, name, 1, key in is_open, ""))
+            rows.append(_group(key, data_name(name), 1, key in is_open, ""))
             if key in is_open:
                 rows += [_arm(arm, counted.get(arm.id.lower(), Tally())) for arm in arms]
     if catalogue.studies:
@@ -130,11 +144,12 @@ def _arm(experiment: Experiment, tally: Tally) -> Row:
 
 
 def arm_name(experiment: Experiment) -> str:
-    """Short within its group: `sst2-oelm` is `oelm`, and numbered ids get their method's name."""
-    name, data = experiment.id, experiment.data.name
-    if name.lower().startswith(f"{data.lower()}-"):
-        rest = name[len(data) + 1 :]
-        return rest if not rest.isdigit() else f"{name} {method_name(experiment.method.name)}"
+    """Short within its group: `sst2-oelm` and `demo-bert-oelm` are `oelm`; numbered ids get their method's name."""
+    name = experiment.id
+    for known in (experiment.data.name.lower(), f"demo-{experiment.family}"):
+        rest = name[len(known) + 1 :]
+        if name.lower().startswith(f"{known}-") and not rest.isdigit():
+            return rest
     numbered = name.rpartition("-")[2].isdigit()
     return f"{name} {method_name(experiment.method.name)}" if numbered else name
 

@@ -16,7 +16,7 @@ from oelm_tui.widgets.table import Column, Row
 
 COLUMNS = (
     Column("state", "", 1, keep=200),
-    Column("preset", "preset", 13, keep=190, grow=True),
+    Column("preset", "preset", 18, keep=190, grow=True),
     Column("method", "method", 11, keep=90),
     Column("seed", "seed", 4, right=True, keep=50),
     Column("dev", "dev", 4, keep=40),
@@ -36,6 +36,7 @@ _STATE_ORDER = {
     )
 }
 METHOD_NAMES = {"baseline": "Baseline", "oelm-freeze": "OELM-Freeze", "oelm-random": "OELM-Random"}
+METHOD_NAMES |= {"lora": "LoRA", "bitfit": "BitFit"}
 
 
 def method_name(name: str) -> str:

@@ -19,6 +19,7 @@ from oelm_tui.lab.comparing import Compared, CompareRequest, Page, compare, page
 from oelm_tui.lab.desk import Desk
 from oelm_tui.lab.numbers import is_share
 from oelm_tui.panels.comparing import difference_lines, fairness_lines, result_lines, shown_arms, word_lines
+from oelm_tui.panels.preset_rows import data_name
 from oelm_tui.screens.dialogs import Form
 from oelm_tui.widgets.bars import Hints, TabBar
 from oelm_tui.widgets.chart import Chart
@@ -166,7 +167,9 @@ class Compare(Screen[None]):
     def _title(self) -> None:
         group = self.group
         place = f"{self._place + 1}/{len(self._pages)}" if len(self._pages) > 1 else ""
-        name = f"{group.dataset} {glyphs.signs.dot} {group.model}" if group else self._pages[self._place].title
+        name = (
+            f"{data_name(group.dataset)} {glyphs.signs.dot} {group.model}" if group else self._pages[self._place].title
+        )
         base = f"   baseline {group.baseline}" if group and group.baseline else ""
         self.query_one("#compare-title", TabBar).set_lead(
             [(" Compare ", "title"), (f"{name} ", "label"), (f"{place}", "accent"), (f"{base}  ", "faint")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Literal
 
@@ -121,21 +122,28 @@ class Help(ModalScreen[None]):
             yield ScrollLines(id="keys")
 
     def on_mount(self) -> None:
+        self.query_one(ScrollLines).focus()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fill)
+
+    def _fill(self) -> None:
         text = self.query_one(ScrollLines)
-        text.show(help_lines())
-        text.focus()
+        text.show(help_lines(text.size.width))
 
     def action_leave(self) -> None:
         self.dismiss(None)
 
 
-def help_lines() -> list[Line]:
+def help_lines(width: int = 80) -> list[Line]:
+    """Every action by group; what does not fit goes on in the next line."""
     groups: dict[str, list[Line]] = {}
     for action in ACTIONS:
         keys = " ".join(shown_key(key) for key in action.keys.split(","))
         place = "" if action.where in ("home", "app") or action.group.lower() == action.where else f" ({action.where})"
-        line: Line = [(f"  {keys:<14}", "key"), (f"{action.title:<15}", ""), (action.help + place, "faint")]
-        groups.setdefault(action.group, []).append(line)
+        first, *more = textwrap.wrap(action.help + place, max(20, width - 28))
+        line: Line = [(f"  {keys:<11}", "key"), (f"{action.title:<14}", ""), (first, "faint")]
+        groups.setdefault(action.group, []).extend([line, *([(" " * 27 + rest, "faint")] for rest in more)])
     lines: list[Line] = []
     for title, group in groups.items():
         lines += [heading(title), *group, []]

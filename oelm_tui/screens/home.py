@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.geometry import Size
 from textual.screen import Screen
 from textual.widgets import Input
 
@@ -55,7 +57,21 @@ class Headline(Lines):
             self.refresh()
 
     def lines(self, width: int, height: int) -> list[Line]:
-        return [headline(self.view) if self.view else []]
+        return [fitting(headline(self.view), width) if self.view else []]
+
+
+def fitting(parts: Line, width: int) -> Line:
+    """Whole words of a headline: method and seed go first where it is narrow, then the end."""
+
+    def size(line: Line) -> int:
+        return sum(cell_len(text.rstrip() if text is line[-1][0] else text) for text, _ in line)
+
+    line = [part for part in parts if part[0].strip()]
+    if size(line) > width and len(line) > 3:
+        del line[2]
+    while len(line) > 2 and size(line) > width:
+        line.pop()
+    return line
 
 
 class Home(HomeActions, Screen[None]):
@@ -69,6 +85,7 @@ class Home(HomeActions, Screen[None]):
         self._first = True
 
     def compose(self) -> ComposeResult:
+        self.set_classes(self._classes_for(self.app.size))  # before there are children: later it restyles them all
         yield Header(id="header")
         yield TabBar(PANES, id="pane-tabs")
         with Horizontal(id="body"):
@@ -213,12 +230,16 @@ class Home(HomeActions, Screen[None]):
     def one_pane(self) -> bool:
         return self._zoomed or self.size.width < WIDE or self.size.height < TALL
 
+    def _classes_for(self, size: Size) -> set[str]:
+        one = self._zoomed or size.width < WIDE or size.height < TALL
+        ours = {"-one" if one else "-wide", f"-pane-{self.pane}"} | ({"-ascii"} if glyphs.signs.ascii_only else set())
+        return ours | {name for name in self.classes if not name.startswith(("-one", "-wide", "-pane-", "-ascii"))}
+
     def _lay_out(self) -> None:
         one = self.one_pane
-        ours = {"-one" if one else "-wide", f"-pane-{self.pane}"} | ({"-ascii"} if glyphs.signs.ascii_only else set())
-        others = {name for name in self.classes if not name.startswith(("-one", "-wide", "-pane-", "-ascii"))}
-        if self.classes != ours | others:
-            self.set_classes(ours | others)  # all at once: each change of classes restyles the whole screen
+        wanted = self._classes_for(self.size)
+        if self.classes != wanted:
+            self.set_classes(wanted)  # all at once: each change of classes restyles the whole screen
         self.query_one("#pane-tabs", TabBar).current = self.pane
         self._size_strip()
         self.panel.set_live(self.pane == "run" if one else self.pane != "devices")

@@ -231,7 +231,9 @@ class Launch(Screen[None]):
         elif snapshot is not None and snapshot.catalogue is not None:
             plan = self.plan()
             runs = total_runs(plan, snapshot.catalogue, found)
-            where = {"auto": "the first free card", "cpu": "the processor"}.get(plan.device, f"GPU {plan.device}")
+            no_card = snapshot.machine is not None and not snapshot.machine.cards
+            auto = "Slurm's choice" if self._to_slurm else "the processor" if no_card else "the first free card"
+            where = {"auto": auto, "cpu": "the processor"}.get(plan.device, f"GPU {plan.device}")
             lines += [[(f"{runs} run{'s' * (runs != 1)} on {where}", "label")], []]
             lines += changed_lines(plan.setting_texts(), found)
             costs = self._costs_of(found, snapshot)

@@ -242,16 +242,23 @@ class Table(ScrollView, can_focus=True):
 
 def lay_out(columns: Sequence[Column], width: int, natural: Mapping[str, int]) -> list[tuple[Column, int]]:
     """Which columns fit, and how wide each is. `natural`: the widest content of each growing column."""
+    # A growing column with little in it takes no more than that: an empty one costs the others nothing.
+    least = {
+        column.key: min(column.width, max(natural.get(column.key, 0), len(column.title)))
+        if column.grow
+        else column.width
+        for column in columns
+    }
     kept = list(columns)
-    while len(kept) > 1 and sum(column.width + 1 for column in kept) > width:
+    while len(kept) > 1 and sum(least[column.key] + 1 for column in kept) > width:
         kept.remove(min(kept, key=lambda column: column.keep))
-    spare = max(0, width - sum(column.width + 1 for column in kept))
+    spare = max(0, width - sum(least[column.key] + 1 for column in kept))
     last = next((column for column in reversed(kept) if column.grow), None)
     widths: list[tuple[Column, int]] = []
     for column in kept:
         more = 0
         if column.grow:
-            more = spare if column is last else min(spare, max(0, natural.get(column.key, 0) - column.width))
+            more = spare if column is last else min(spare, max(0, natural.get(column.key, 0) - least[column.key]))
             spare -= more
-        widths.append((column, column.width + more))
+        widths.append((column, least[column.key] + more))
     return widths

@@ -71,7 +71,12 @@ def _dotted(found: re.Match[str]) -> str:
         for number, (column, row) in enumerate(_DOTS)
         if bits >> number & 1
     )
-    return f'<g class="{found["role"]}"><path d="{dots}" class="dots"/></g>'
+    signs = "".join(
+        f'<text class="{found["role"]}" x="{left + wide * place:.1f}" y="{found["y"]}">{sign}</text>'
+        for place, sign in enumerate(said)
+        if not 0x2800 <= ord(sign) < 0x2900 and not sign.isspace()
+    )
+    return f'<g class="{found["role"]}"><path d="{dots}" class="dots"/></g>{signs}'
 
 
 def with_dots(drawn: str) -> str:

@@ -260,8 +260,10 @@ def test_a_desk_goes_on_after_an_error_and_tells_it_once():
 def test_columns_are_dropped_in_their_order_and_the_rest_is_shared_out():
     columns = [Column("a", "", 5, keep=9), Column("b", "", 5, keep=1), Column("c", "", 5, keep=5, grow=True)]
     assert [(c.key, w) for c, w in lay_out(columns, 40, {"c": 8})] == [("a", 5), ("b", 5), ("c", 27)]
-    assert [c.key for c, _ in lay_out(columns, 13, {})] == ["a", "c"]
-    assert [c.key for c, _ in lay_out(columns, 6, {})] == ["a"]
+    assert [c.key for c, _ in lay_out(columns, 13, {"c": 8})] == ["a", "c"]
+    assert [c.key for c, _ in lay_out(columns, 6, {"c": 8})] == ["a"]
+    empty = lay_out(columns, 13, {})
+    assert [(c.key, w) for c, w in empty] == [("a", 5), ("b", 5), ("c", 0)]  # nothing in c: it drives nobody out
 
 
 def test_chinese_text_is_cut_and_padded_by_what_it_takes_on_the_screen():
@@ -289,7 +291,7 @@ def test_differences_of_two_configurations_leave_out_stories():
 
 def test_names_are_shown_as_the_author_writes_them():
     assert method_name("oelm-freeze") == "OELM-Freeze"
-    assert method_name("lora") == "Lora"
+    assert method_name("lora") == "LoRA"
     assert short_device(["cuda:2", "GPU-abcdef12"]) == "2,abcd"
 
 
@@ -297,7 +299,7 @@ def test_every_action_has_words_and_a_key_of_its_own_where_it_works():
     for where in {action.where for action in ACTIONS}:
         keys = [key for action in ACTIONS if action.where == where for key in action.keys.split(",")]
         assert len(keys) == len(set(keys)), f"two actions of {where} share a key"
-    text = "\n".join("".join(part for part, _ in line) for line in help_lines())
+    text = "\n".join("".join(part for part, _ in line) for line in help_lines(200))
     assert all(action.help in text for action in ACTIONS)
 
 

@@ -30,11 +30,14 @@ DEMO = ["demo-bert-baseline", "demo-bert-oelm", "demo-gpt-baseline", "demo-gpt-o
 
 @lru_cache(maxsize=1)
 def catalogue() -> Catalogue:
-    """The author's arms and the demo's alone, so that a new preset does not change the pictures."""
+    """The author's arms and the demo's alone, in words of our own: new presets and texts change no picture."""
     whole = load_folders([SHIPPED])
+    arms = {name: whole.experiments[name] for name in (*ARMS, *DEMO)}
+    asked = {"title": "A study", "question": "What does it cost?"}
+    words = {"about": "What this arm is for, in a sentence or two that fill more than one line of the form."}
     return Catalogue(
-        {name: whole.experiments[name] for name in (*ARMS, *DEMO)},
-        {name: whole.studies[name] for name in ("sst2", "gpt-tinystories")},
+        {name: arm.model_copy(update={"title": f"The arm {name}", **words}) for name, arm in arms.items()},
+        {name: whole.studies[name].model_copy(update=asked) for name in ("sst2", "gpt-tinystories")},
     )
 
 
