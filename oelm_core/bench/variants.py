@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -111,7 +112,7 @@ class Child:
         line = self._process.stdout.readline()
         if not line:
             raise LabError(
-                f"bench {self.name}: its process ended with code {self._process.wait()}. {self._last_words()}"
+                f"bench {self.name}: its process {_ending(self._process.wait())}. {self._last_words()}".strip()
             )
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
@@ -121,12 +122,22 @@ class Child:
     def _last_words(self) -> str:
         self._said.seek(0)
         lines = self._said.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "Too little memory?"
+        return lines[-1] if lines else ""
 
     def close(self) -> None:
         self._process.kill()
         self._process.communicate()
         self._said.close()
+
+
+def _ending(code: int) -> str:
+    """
+    >>> _ending(-9), _ending(-15), _ending(1)
+    ('was killed (too little memory?)', 'was ended from outside by SIGTERM', 'ended with code 1')
+    """
+    if code == -signal.SIGKILL:
+        return "was killed (too little memory?)"
+    return f"was ended from outside by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
 
 @contextlib.contextmanager
