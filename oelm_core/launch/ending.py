@@ -11,6 +11,7 @@ from typing import Any
 from oelm_core.runs.state import FINAL, Truth
 
 REQUEUE_EXIT_CODE = 75
+UNSAVED = "Ended without saving the steps since its newest checkpoint."
 _RANK_DIED = re.compile(r"exitcode\s*:\s*(-?\d+)")
 
 
@@ -39,7 +40,7 @@ def judge(
     if killed_by == "SIGKILL" and kernel_killed and not stop_asked:
         return Truth("failed", "oom", "The kernel killed the worker because the machine's memory was full.")
     if stop_asked:
-        return Truth("stopped", "user", "Stopped before a checkpoint could be written." if killed_by else None)
+        return Truth("stopped", "user", UNSAVED if killed_by else None)
     if signalled and (killed_by or code):
         return Truth("stopped", "signal", "The runner was told to end.")
     if killed_by:

@@ -81,7 +81,7 @@ def start(
 
 
 def check_request(device: str, per_run: int) -> None:
-    """Refuses what can never start: a card that is not there, more cards than named."""
+    """Refuses what can never start: a card that is not there, more cards than named, more processes than cores."""
     if per_run < 1:
         raise BadInput(f"--per-run {per_run}: a run needs at least one device.")
     names = wanting.parse_device(device)
@@ -89,6 +89,8 @@ def check_request(device: str, per_run: int) -> None:
         cards = wanting.probe(patience=3.0)
         if cards is not None:
             wanting.resolve(device, per_run, None, cards)
+    elif names == []:
+        wanting.resolve(device, per_run, None, [])
 
 
 def stop(run: Run | RunFolder, now: bool = False) -> Truth:

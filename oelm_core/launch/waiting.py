@@ -174,13 +174,16 @@ class Waiter:
 
     def _why(self, want: wanting.Want, holders: dict[str, Any], strangers: dict[str, str], behind: int) -> str:
         """What is waited for, in one sentence."""
-        numbers = {card.get("uuid"): f"GPU {wanting.label(card)}" for card in self._cards or []}
-        reasons = list(strangers.values())
+        numbers = {str(card.get("uuid")): wanting.label(card) for card in self._cards or []}
+        held: dict[str, list[str]] = {}
         for device, holder in holders.items():
             if holder is not None and device not in strangers:
-                name = numbers.get(device) or device.replace("core-", "core ")
-                reasons.append(f"{name} used by run {holder.get('run')}")
-        text = "; ".join(reasons[:2]) + (f"; {len(reasons) - 2} more busy" if len(reasons) > 2 else "")
+                held.setdefault(_whose(holder), []).append(device)
+        reasons = [
+            *strangers.values(),
+            *(f"{_devices(devices, numbers)} used by {who}" for who, devices in held.items()),
+        ]
+        text = "; ".join(reasons[:2]) + (f"; {len(reasons) - 2} more" if len(reasons) > 2 else "")
         queue = f"behind {behind} earlier {'run' if behind == 1 else 'runs'}" if behind else ""
         return "; ".join(part for part in (text, queue) if part) or "devices are being taken"
 
@@ -213,6 +216,19 @@ def pause_left(leases: list[lease.Lease], pause: float) -> float:
         if one.previous.get("boot_id") == boot and one.previous.get("released") is not None
     ]
     return max(0.0, pause - min(rested)) if rested else 0.0
+
+
+def _whose(holder: dict[str, Any]) -> str:
+    """A run by its id, and by its user where that is somebody else: `oelm runs` does not list it then."""
+    user = holder.get("user")
+    return f"run {holder.get('run')}" + (f" of {user}" if user and user != lease.user_name() else "")
+
+
+def _devices(devices: list[str], numbers: dict[str, str]) -> str:
+    """["core-0", "core-1"] -> cores 0-1; cards by their `numbers`."""
+    cores = [int(device.removeprefix("core-")) for device in devices if device.startswith("core-")]
+    which = _ranges(cores) if cores else ",".join(numbers.get(device, device) for device in devices)
+    return f"{'core' if cores else 'GPU'}{'s' if len(devices) > 1 else ''} {which}"
 
 
 def _ranges(numbers: list[int]) -> str:

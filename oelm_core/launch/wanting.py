@@ -58,6 +58,8 @@ def resolve(asked: str, per_run: int, threads: int | None, cards: list[dict[str,
     """The devices a request means on this machine; `cards` as probed (empty without an NVIDIA driver)."""
     names = parse_device(asked)
     if names == [] or (names is None and not cards):
+        if per_run > len(own_cores()):
+            raise BadInput(f"--per-run {per_run} wants more processes than the {len(own_cores())} cores here.")
         return Want("cpu", cores_wanted(threads, per_run), tuple(f"core-{core}" for core in own_cores()))
     if names is None:
         chosen = visible([card for card in cards if card.get("uuid") and not card.get("is_mig_parent")])
@@ -66,17 +68,22 @@ def resolve(asked: str, per_run: int, threads: int | None, cards: list[dict[str,
             raise NotFound(f"no card answers here{why}; use --device cpu to train without one.")
     else:
         chosen = [find_card(name, cards) for name in names]
+        if len({card["uuid"] for card in chosen}) < len(chosen):  # by its number and by its UUID
+            raise BadInput(f"--device {asked}: write each card once, such as 2,3.")
     if per_run > len(chosen):
         raise BadInput(f"--per-run {per_run} wants more cards than the {len(chosen)} of --device {asked}.")
     return Want("cuda", per_run, tuple(str(card["uuid"]) for card in chosen))
 
 
 def find_card(name: str, cards: list[dict[str, Any]]) -> dict[str, Any]:
-    """The card with this number or UUID; NotFound says which there are."""
+    """The card with this number or UUID; NotFound says which there are, BadInput that it is in parts."""
     for card in cards:
         if name in (label(card), card.get("uuid")):
             if not card.get("uuid"):
                 raise NotFound(f"GPU {name} does not answer: {card.get('error')}.")
+            if card.get("is_mig_parent"):
+                parts = [label(one) for one in cards if one.get("mig") is not None and one["index"] == card["index"]]
+                raise BadInput(f"GPU {name} is divided; name one of its MIG instances: {', '.join(parts)}.")
             return card
     if not cards:
         raise NotFound(f"no GPU {name}: there is no NVIDIA driver here; use --device cpu.")

@@ -58,18 +58,16 @@ def _print(now: Snapshot) -> None:
 
 
 def _row(gpu: Gpu) -> list[str]:
-    if gpu.error:
-        return [gpu.label, gpu.name or "-", "-", "-", "-", "-", gpu.lease or "-", gpu.error]
     people = [f"{p.run or p.user or '?'} (pid {p.pid}, {size(p.memory)})" for p in gpu.processes]
     return [
         gpu.label,
         gpu.name or "-",
         "-" if gpu.utilisation is None else f"{gpu.utilisation}%",
-        _of(gpu.memory_used, gpu.memory_total),
+        "-" if gpu.memory_total is None else _of(gpu.memory_used, gpu.memory_total),
         "-" if gpu.temperature is None else f"{gpu.temperature}C{' throttled' if gpu.throttled else ''}",
         "-" if gpu.power is None else f"{gpu.power:.0f}W",
-        gpu.lease or ("free" if not people else "-"),
-        ", ".join(people),
+        gpu.lease or ("free" if not people and not gpu.error else "-"),
+        ", ".join([*people, *([gpu.error] if gpu.error else [])]),
     ]
 
 

@@ -42,7 +42,7 @@ def run(
     anywhere.check_launcher(launcher, site or ())
     found = catalogue(ctx, folder)
     experiments = [override(found.experiment(name), settings or []) for name in presets]
-    waits_for = _after(after)
+    waits_for = _after(after, after_any)
     folders = []
     for experiment in experiments:
         for number in seed or [experiment.seed]:
@@ -93,7 +93,7 @@ def study(
         device=device,
         per_run=per_run,
         pause=chosen.pause,
-        after=_after(after),
+        after=_after(after, after_any),
         after_any=after_any,
         command=sys.argv,
         started=lambda started: print(started.id, flush=True),
@@ -102,9 +102,12 @@ def study(
         follow_to_end(folders)
 
 
-def _after(name: str | None) -> str | None:
+def _after(name: str | None, whatever: bool) -> str | None:
+    from oelm_core.errors import BadInput
     from oelm_core.runs.store import find_run
 
+    if whatever and not name:
+        raise BadInput("--after-any goes with --after RUN.")
     return find_run(name).id if name else None
 
 

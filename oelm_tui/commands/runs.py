@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,11 +145,22 @@ def delete(
     from oelm_core.launch import anywhere
 
     run = anywhere.find_run(name)
-    if not yes and not typer.confirm(f"Delete {run.folder.path} with its log, metrics and checkpoints?"):
+    if not yes and not _agreed(f"Delete {run.folder.path} with its log, metrics and checkpoints?"):
         note("nothing was deleted.")
         return
     anywhere.delete(run)
     note(f"{run.id} is deleted.")
+
+
+def _agreed(question: str) -> bool:
+    """The answer of whoever sits there; Ctrl-C, Ctrl-D and nobody at all are a refusal."""
+    from oelm_core.errors import Refused
+
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        print(file=sys.stderr)  # the question has no line end
+        raise Refused("nothing was deleted; --yes deletes without asking.") from None
 
 
 apps = {command.__name__: single(command) for command in (runs, logs, stop, resume, delete)}

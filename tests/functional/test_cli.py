@@ -50,7 +50,9 @@ def test_showing_a_preset_for_people_names_the_published_result(oelm: Oelm) -> N
         (["run", "sst2-oelm", "--device", "nine"], 2, "nine"),
         (["run", "sst2-oelm", "--device", "99"], 3, "99"),
         (["run", "sst2-oelm", "--after", "nobody"], 3, "nobody"),
+        (["run", "sst2-oelm", "--after-any"], 2, "goes with --after"),
         (["run", "sst2-oelm", "--per-run", "0"], 2, "per-run"),
+        (["run", "sst2-oelm", "--device", "cpu", "--per-run", "100000"], 2, "more processes than"),
         (["run"], 2, "PRESET"),
         (["runs", "--state", "happy"], 2, "happy"),
         (["logs", "nobody"], 3, "no run 'nobody'"),
@@ -79,6 +81,15 @@ def test_a_mistake_is_one_sentence_with_its_exit_code(
 def test_no_runs_is_an_empty_list_and_no_error(oelm: Oelm) -> None:
     assert oelm.json("runs") == []
     assert oelm("runs").returncode == 0
+
+
+def test_deleting_without_an_answer_deletes_nothing(oelm: Oelm) -> None:
+    folder = oelm.home / "runs" / "half-a-run"
+    folder.mkdir(parents=True)
+    ended = oelm("delete", folder.name)
+    assert ended.returncode == 4
+    assert "nothing was deleted; --yes deletes without asking." in ended.stderr
+    assert folder.is_dir()
 
 
 def test_a_broken_preset_of_mine_is_a_warning_in_lists_and_an_error_by_name(oelm: Oelm) -> None:

@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oelm_core.devices import Sampler, Snapshot
+from oelm_core.devices import Gpu, Sampler, Snapshot
 from oelm_core.devices.snapshot import without_gpus
 from oelm_core.launch import lease
+from oelm_tui.commands.machine import _print as print_machine
 from tests import fake_nvml
 from tests.fake_nvml import GB, LOST, MISMATCH, NO_PERMISSION, NOT_SUPPORTED, Machine, card, uuid
 
@@ -73,6 +75,14 @@ def test_a_card_without_a_handle_stays_in_the_list_with_its_error(tmp_path: Path
     first, second = look(Machine(tmp_path, library, card(0, handle=LOST), card(1)))["gpus"]
     assert (first["index"], first["uuid"], first["error"]) == (0, None, "GPU is lost")
     assert second["error"] is None
+
+
+def test_one_refused_question_hides_nothing_else_of_a_card(capsys: pytest.CaptureFixture[str]) -> None:
+    known = Gpu(0, "GPU-0", "Pretend", 88, 2 * 2**30, 4 * 2**30, None, 52.0, error="Insufficient Permissions")
+    print_machine(replace(without_gpus(), gpus=(known, Gpu(1, error="GPU is lost"))))
+    shown = capsys.readouterr().out
+    assert all(part in shown for part in ("88%", "2.0 GB / 4.0 GB", "52W", "Insufficient Permissions", "GPU is lost"))
+    assert "free" not in shown.partition("GPU  NAME")[2]
 
 
 def test_mig_instances_are_listed_after_their_card(tmp_path: Path, library: Path) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from oelm_core.errors import BadInput, NotFound, Refused
 from oelm_core.launch import lease, line, wanting
-from oelm_core.launch.waiting import pause_left
+from oelm_core.launch.waiting import Waiter, pause_left
 from oelm_core.runs import process
 
 
@@ -201,6 +201,10 @@ def test_a_frozen_runner_does_not_hold_up_the_line_but_keeps_its_place() -> None
     frozen.communicate()
 
 
+DIVIDED = [
+    {"index": 0, "uuid": "GPU-0", "mig": None, "is_mig_parent": True},
+    *({"index": 0, "uuid": f"MIG-{i}", "mig": i} for i in range(2)),
+]
 CARDS = [{"index": i, "uuid": f"GPU-{i}", "mig": None, "memory_used": 0, "processes": []} for i in range(4)]
 
 
@@ -221,6 +225,9 @@ def test_devices_asked_for_become_those_of_this_machine(monkeypatch: pytest.Monk
         ("2", 2, CARDS, BadInput, "--per-run 2 wants more"),
         ("fast", 1, CARDS, BadInput, "auto, cpu, or the numbers"),
         ("1,1", 1, CARDS, BadInput, "each card once"),
+        ("1,GPU-1", 2, CARDS, BadInput, "each card once"),
+        ("0", 1, DIVIDED, BadInput, "GPU 0 is divided; name one of its MIG instances: 0:0, 0:1"),
+        ("cpu", 100_000, CARDS, BadInput, "more processes than the"),
         ("0", 1, [{"index": 0, "uuid": None, "error": "GPU is lost"}], NotFound, "GPU is lost"),
     ],
 )
@@ -255,3 +262,16 @@ def test_the_pause_counts_from_when_the_device_was_given_back() -> None:
     assert again is not None
     assert 20.0 < pause_left([again], 30.0) < 30.1
     again.release()
+
+
+def test_the_reason_for_waiting_names_each_run_once_and_the_user_of_a_strangers(leases: Path) -> None:
+    waiter = Waiter({"id": "late"}, leases, None, lambda seconds: None, lambda words: None, look=lambda: CARDS)
+    waiter.cards()
+    want = wanting.Want("cpu", 1, ())
+    mine = {"run": "run-a", "user": lease.user_name()}
+    held = {"core-0": mine, "core-1": mine, "core-2": None, "core-3": mine}
+    assert waiter._why(want, held, {}, 0) == "cores 0-1,3 used by run run-a"
+    other = {"run": "run-b", "user": "somebody-else"}
+    assert waiter._why(want, {"GPU-0": mine, "GPU-1": other, "GPU-3": other}, {}, 1) == (
+        "GPU 0 used by run run-a; GPUs 1,3 used by run run-b of somebody-else; behind 1 earlier run"
+    )

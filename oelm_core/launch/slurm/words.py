@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
+from oelm_core.launch.ending import UNSAVED
 from oelm_core.runs.state import Truth
 
 PENDING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
@@ -85,7 +86,7 @@ def ended(word: Word, stop_asked: bool, last_words: str = "") -> Truth:
     job, said = f"Slurm job {word.job}", f": {last_words}" if last_words else ""
     where = f" on {word.node}" if word.node else ""
     if stop_asked:
-        return Truth("stopped", "user", "Stopped before a checkpoint could be written.")
+        return Truth("stopped", "user", UNSAVED)
     if word.reason == "DependencyNeverSatisfied":
         return Truth("stopped", "dependency", f"{job} was removed: the job it waited for did not finish.")
     if word.state in ("TIMEOUT", "DEADLINE"):
