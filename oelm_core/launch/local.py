@@ -96,6 +96,8 @@ def check_request(device: str, per_run: int) -> None:
 def stop(run: Run | RunFolder, now: bool = False) -> Truth:
     """Asks a run to save and end, or with `now` ends it at once. The runner does it; this returns at once."""
     folder = _folder(run)
+    if folder.read("state") is None or folder.path.is_symlink():
+        raise Refused(f"{folder.path} is no run that can be stopped: its state.json is missing or cannot be read.")
     truth = true_state(folder)
     if truth.state in FINAL:
         raise Refused(f"{folder.id} is already over: {truth.state}.")

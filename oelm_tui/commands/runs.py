@@ -116,12 +116,15 @@ def stop(
     run = find_run(name)
     stop_run(run, now=now)
     try:
-        while not (ended := read_run(run.folder)).is_over:
+        while not (ended := read_run(run.folder)).is_over and ended.state != "unknown":
             time.sleep(0.1)
     except KeyboardInterrupt:
         note(f"{run.id} is asked to stop and will.")
         return
-    note(f"{run.id} is {ended.state} at step {ended.step}.")
+    if ended.state == "unknown":
+        note(f"{run.id} is asked to stop; whether it did cannot be seen from here: {ended.message}")
+    else:
+        note(f"{run.id} is {ended.state} at step {ended.step}.")
 
 
 def resume(

@@ -139,3 +139,10 @@ def test_doctor_finds_this_machine_usable(oelm: Oelm) -> None:
     )
     assert findings["torch"]["grade"] == "good"
     assert all(finding["mend"] for finding in findings.values() if finding["grade"] != "good")
+
+
+def test_a_damaged_run_folder_cannot_be_stopped_and_is_left_alone(oelm: Oelm) -> None:
+    broken = oelm.home / "runs" / "broken"
+    broken.mkdir(parents=True)
+    assert "is no run that can be stopped" in oelm.refusal("stop", "broken", code=4)
+    assert list(broken.iterdir()) == []

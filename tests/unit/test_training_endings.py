@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError
 
 from oelm_core.config import Train
+from oelm_core.errors import BadInput
 from oelm_core.runs.folder import RunFolder
 from oelm_core.training import checkpoint, failures
 from oelm_core.training.classification_task import ClassificationTask
@@ -149,11 +150,8 @@ def test_a_pretrained_folder_with_fewer_positions_than_the_text_needs_is_refused
     model: Any = from_config(encoder_config(Shape(**{**SHAPE, "positions": 32}), "bert", 2, 0.1))
     model.save_pretrained(tmp_path / "short")
     demo_tokenizer().save_pretrained(tmp_path / "short")
-    _, outcome = train(tmp_path, BERT, data, f"model.path={tmp_path / 'short'}", "model.start=pretrained")
-    assert (
-        "data.max_length 48 is longer than the model's 32 positions; write --set data.max_length=32"
-        in outcome["message"]
-    )
+    with pytest.raises(BadInput, match=r"data\.max_length 48 is longer than the model's 32 positions"):
+        train(tmp_path, BERT, data, f"model.path={tmp_path / 'short'}", "model.start=pretrained")
 
 
 def test_a_checkpoint_of_other_settings_is_refused(data: Path, tmp_path: Path) -> None:
