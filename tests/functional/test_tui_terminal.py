@@ -96,14 +96,14 @@ def test_from_the_first_launch_to_the_exported_table(terminal, tmp_path):
     home = tmp_path / "lab"
     terminal.start(80, 24)
     terminal.type(command + "\n")
-    terminal.wait_for("demo-stories")  # no runs yet: it opens on the presets, the demo unfolded
+    terminal.wait_for("demo stories")  # no runs yet: it opens on the presets, the demo unfolded
     screen = terminal.text
     assert "[1 Presets]" in screen
 
     # Mark the baseline and the OELM arm of the demo's GPT, and launch them on the processor for a few steps.
-    walk_to(terminal, "demo-gpt-baseline", "gpt-baseline")
+    walk_to(terminal, "demo stories", "baseline")
     terminal.press("Space")
-    walk_to(terminal, "demo-gpt-oelm", "gpt-oelm")
+    walk_to(terminal, "demo stories", "oelm")
     terminal.press("Space", "l")
     terminal.wait_for("Cards per run")
     terminal.press("Down", "Space")
@@ -150,10 +150,11 @@ def test_from_the_first_launch_to_the_exported_table(terminal, tmp_path):
     terminal.wait_until(lambda shown: "2 finished" not in shown)
 
 
-def walk_to(terminal: Terminal, preset: str, short: str) -> None:
-    """Moves the cursor of the tree down to a preset, by counting the rows on the screen."""
+def walk_to(terminal: Terminal, group: str, arm: str) -> None:
+    """Moves the cursor of the tree down to an arm of a group, by counting the rows on the screen."""
     lines = [line for line in terminal.text.splitlines() if line.strip()]
-    here = next(number for number, line in enumerate(lines) if preset in line or short in line)
+    top = next(number for number, line in enumerate(lines) if group in line)
+    here = next(number for number, line in enumerate(lines) if number > top and arm in line)
     first = next(number for number, line in enumerate(lines) if "BERT" in line)
     terminal.press("Home", *["Down"] * (here - first))
     time.sleep(0.3)
