@@ -29,6 +29,13 @@ class Catalogue:
     def experiment(self, name: str) -> Experiment:
         return self._find(name, self.experiments) or self._explain(name, "preset", self.experiments)
 
+    def named(self, name: str) -> Experiment:
+        """The experiment a command names. An id that two files claim is refused, for it is not clear which is meant."""
+        clash = self._find(name, self.broken)
+        if clash is not None:
+            raise BadInput(str(clash))
+        return self.experiment(name)
+
     def study(self, name: str) -> Study:
         return self._find(name, self.studies) or self._explain(name, "study", self.studies)
 

@@ -47,7 +47,7 @@ def show(
     else:
         from oelm_core.config import override
 
-        _show_experiment(override(found.experiment(name), settings or []), as_json)
+        _show_experiment(override(found.named(name), settings or []), as_json)
 
 
 def in_reading_order(found: Catalogue) -> list[Experiment]:

@@ -41,7 +41,7 @@ def run(
 
     anywhere.check_launcher(launcher, site or ())
     found = catalogue(ctx, folder)
-    experiments = [override(found.experiment(name), settings or []) for name in presets]
+    experiments = [override(found.named(name), settings or []) for name in presets]
     waits_for = _after(after, after_any)
     folders = []
     for experiment in experiments:

@@ -146,3 +146,11 @@ def test_a_damaged_run_folder_cannot_be_stopped_and_is_left_alone(oelm: Oelm) ->
     broken.mkdir(parents=True)
     assert "is no run that can be stopped" in oelm.refusal("stop", "broken", code=4)
     assert list(broken.iterdir()) == []
+
+
+def test_an_id_of_mine_that_is_taken_is_a_warning_in_lists_and_refused_by_name(oelm: Oelm) -> None:
+    folder = oelm.home / "presets" / "experiments"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("{id: sst2-oelm, title: t, extends: sst2-oelm, baseline: sst2-baseline}")
+    assert "already used" in oelm("presets").stderr
+    assert "already used" in oelm.refusal("run", "sst2-oelm", code=2)
