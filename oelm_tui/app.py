@@ -74,9 +74,9 @@ class OelmApp(App[None]):
         self._told: set[tuple[str, str]] | None = None
         self._sampled_at = time.monotonic()
         self.desks: dict[str, Desk[Any, Any]] = {
-            "lab": Desk("lab", lambda _: self.sampler.sample(), self._deliver_snapshot, every, self._tell),
-            "detail": Desk("detail", self._reader.read, self._deliver_detail, every / 2, self._tell),
-            "catalogue": Desk("catalogue", self._read_catalogue, self._deliver_catalogue, None, self._tell),
+            "lab": Desk("lab", lambda _: self.sampler.sample(), self._deliver_snapshot, every, self.tell),
+            "detail": Desk("detail", self._reader.read, self._deliver_detail, 2 * every, self.tell),
+            "catalogue": Desk("catalogue", self._read_catalogue, self._deliver_catalogue, None, self.tell),
         }
 
     # Threads
@@ -117,7 +117,8 @@ class OelmApp(App[None]):
         self.sampler.catalogue = catalogue
         self.post_message(CatalogueLoaded(catalogue))
 
-    def _tell(self, error: Exception) -> None:
+    def tell(self, error: Exception) -> None:
+        """From any thread: something went wrong in one; it goes on."""
         words = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
         self.post_message(Trouble(words))
 

@@ -78,7 +78,9 @@ class Compare(Screen[None]):
         self._quantity = 0
         self._part = "results"
         self.compared: Compared | None = None
-        self.desk: Desk[CompareRequest, Compared] = Desk("compare", compare, lambda c: self.post_message(self.Done(c)))
+        self.desk: Desk[CompareRequest, Compared] = Desk(
+            "compare", compare, lambda c: self.post_message(self.Done(c)), on_error=self._failed
+        )
 
     def compose(self) -> ComposeResult:
         yield TabBar([("previous", "left"), ("next", "right"), ("back", "esc Back")], id="compare-title")
@@ -128,6 +130,11 @@ class Compare(Screen[None]):
         self._title()
         self.query_one("#results", ScrollLines).show([[("computing", "faint")]])
         self.desk.ask(CompareRequest(self._pages[self._place], self._baseline, snapshot))
+
+    def _failed(self, error: Exception) -> None:
+        """In the thread: an error of ours is said, never an endless `computing`."""
+        words = f"this could not be computed: {type(error).__name__}: {error}"
+        self.post_message(self.Done(Compared(self._pages[self._place], self._baseline, None, words)))
 
     def on_compare_done(self, event: Done) -> None:
         compared = event.compared

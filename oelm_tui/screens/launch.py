@@ -107,7 +107,9 @@ class Launch(Screen[None]):
         self._problem = ""
         self._asked: Question | None = None
         self._costs: dict[str, Estimate] = {}
-        self.desk: Desk[Question, Answer] = Desk("cost", cost_of, lambda a: self.post_message(self.Costed(a)))
+        self.desk: Desk[Question, Answer] = Desk(
+            "cost", cost_of, lambda a: self.post_message(self.Costed(a)), on_error=lambda e: self.app.tell(e)
+        )
 
     def compose(self) -> ComposeResult:
         bar = TabBar([("go", "^s Launch"), ("copy", "^y Copy command"), ("leave", "esc Back")], id="launch-title")

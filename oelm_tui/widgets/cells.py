@@ -9,6 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 from textual.theme import Theme
+from textual.widget import Widget
 
 from oelm_tui import glyphs
 from oelm_tui.palette import role_style
@@ -16,6 +17,25 @@ from oelm_tui.palette import role_style
 Run = tuple[str, str]
 """Text and role."""
 Cell = str | Run | tuple[Run, ...]
+
+
+class BaseStyle(Widget):
+    """Keeps the widget's own style: Textual walks all ancestors for it anew, and we need it for every line.
+
+    Comes after a scrolling base: Textual inherits default styles from the first base only.
+    """
+
+    _base: tuple[str, Style] | None = None
+
+    @property
+    def base_style(self) -> Style:
+        if self._base is None or self._base[0] != self.app.theme:
+            self._base = self.app.theme, self.rich_style
+        return self._base[1]
+
+    def notify_style_update(self) -> None:
+        self._base = None
+        super().notify_style_update()
 
 
 def runs_of(cell: Cell) -> tuple[Run, ...]:

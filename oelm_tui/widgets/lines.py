@@ -9,9 +9,8 @@ from textual.binding import Binding
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widget import Widget
 
-from oelm_tui.widgets.cells import Run, strip_of
+from oelm_tui.widgets.cells import BaseStyle, Run, strip_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 Line = list[Run]
 
 
-class Lines(Widget):
+class Lines(BaseStyle):
     """A fixed panel: `lines` is asked for once after every refresh, with the size at hand."""
 
     _lines: list[Line] | None = None
@@ -37,10 +36,10 @@ class Lines(Widget):
             self._lines_size = self.size
             self._lines = list(self.lines(self.size.width, self.size.height))
         runs = self._lines[y] if y < len(self._lines) else []
-        return strip_of(runs, self.size.width, self.app.current_theme, self.rich_style)
+        return strip_of(runs, self.size.width, self.app.current_theme, self.base_style)
 
 
-class ScrollLines(ScrollView, can_focus=True):
+class ScrollLines(ScrollView, BaseStyle, can_focus=True):
     """Text that scrolls; set with `show`. Lines wider than the panel are cut."""
 
     BINDINGS = [
@@ -76,4 +75,4 @@ class ScrollLines(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         number = y + round(self.scroll_y)
         runs = self._shown[number] if number < len(self._shown) else []
-        return strip_of(runs, self.size.width, self.app.current_theme, self.rich_style)
+        return strip_of(runs, self.size.width, self.app.current_theme, self.base_style)

@@ -13,7 +13,6 @@ from textual.containers import Vertical
 from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
-from textual.widget import Widget
 from textual.widgets import Input
 
 from oelm_tui import glyphs
@@ -23,7 +22,7 @@ from oelm_tui.lab.desk import Desk
 from oelm_tui.logs.clean import pieces
 from oelm_tui.logs.pager import LogAnswer, LogRequest, Pager
 from oelm_tui.panels.text import folded
-from oelm_tui.widgets.cells import Run, strip_of
+from oelm_tui.widgets.cells import BaseStyle, Run, strip_of
 from oelm_tui.widgets.lines import Line, Lines
 
 if TYPE_CHECKING:
@@ -58,7 +57,9 @@ class LogView(Vertical):
         self._pager = Pager()
         self._asked: LogRequest | None = None
         self._answer: LogAnswer | None = None
-        self.desk: Desk[LogRequest, LogAnswer] = Desk("log", self._pager.answer, self._deliver, every=0.25)
+        self.desk: Desk[LogRequest, LogAnswer] = Desk(
+            "log", self._pager.answer, self._deliver, 0.25, lambda error: self.app.tell(error)
+        )
 
     def compose(self) -> ComposeResult:
         yield LogPage()
@@ -163,7 +164,7 @@ class LogView(Vertical):
             self._ask(replace(self._asked, rows=self._rows, delta=0))
 
 
-class LogPage(Widget, can_focus=True):
+class LogPage(BaseStyle, can_focus=True):
     """The visible lines. At the end they stand at the bottom; wrapped lines push older ones out at the top."""
 
     BINDINGS = bindings("log")
@@ -224,10 +225,10 @@ class LogPage(Widget, can_focus=True):
         theme = self.app.current_theme
         if self._answer is not None and not self._drawn and y == 0:
             words = "no training.log yet" if self._answer.page.size == 0 else "no line shows that text"
-            return strip_of([("  " + words, "faint")], self.size.width, theme, self.rich_style)
+            return strip_of([("  " + words, "faint")], self.size.width, theme, self.base_style)
         runs, current = self._drawn[y] if y < len(self._drawn) else ([], False)
         lead: Run = (glyphs.signs.cursor if current else " ", "accent")
-        return strip_of([lead, *runs], self.size.width, theme, self.rich_style)
+        return strip_of([lead, *runs], self.size.width, theme, self.base_style)
 
 
 class LogStatus(Lines):

@@ -15,7 +15,7 @@ from textual.strip import Strip
 
 from oelm_tui import glyphs
 from oelm_tui.palette import role_style
-from oelm_tui.widgets.cells import Cell, Run, fit, strip_of, width_of
+from oelm_tui.widgets.cells import BaseStyle, Cell, Run, fit, strip_of, width_of
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Row:
     role: str = ""
 
 
-class Table(ScrollView, can_focus=True):
+class Table(ScrollView, BaseStyle, can_focus=True):
     BINDINGS = [
         Binding("up,k", "move(-1)", show=False),
         Binding("down,j", "move(1)", show=False),
@@ -195,7 +195,7 @@ class Table(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         width = self.size.width
-        theme, base = self.app.current_theme, self.rich_style
+        theme, base = self.app.current_theme, self.base_style
         if y < self._top:
             return strip_of(self._header(), width, theme, base)
         number = y - self._top + round(self.scroll_y)

@@ -271,6 +271,21 @@ def test_the_selected_run_is_compared_with_its_baseline(lab):
     drive(lab, script)
 
 
+def test_an_error_of_ours_while_comparing_is_said_and_does_not_compute_for_ever(lab, monkeypatch):
+    def explode(*_, **__):
+        raise RuntimeError("made up")
+
+    monkeypatch.setattr("oelm_core.compare.compare_runs", explode)
+
+    async def script(app, pilot):
+        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
+        await press(pilot, "c")
+        await compared(app, pilot)
+        assert "could not be computed: RuntimeError: made up" in text_of(app)
+
+    drive(lab, script)
+
+
 def test_export_writes_the_format_of_the_ending_and_copy_gives_markdown(lab, tmp_path):
     async def script(app, pilot):
         app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
