@@ -82,8 +82,10 @@ def delete(run: Run) -> None:
 
 def log_path(run: Run) -> Path:
     """The log that tells how it went: Slurm's own for a job that ended before its worker could write one."""
-    of_job = run.folder.path / "slurm" / "job.log"
-    return of_job if run.is_over and not run.folder.log.exists() and of_job.exists() else run.folder.log
+    if run.launcher == "slurm" and run.is_over and not run.folder.log.exists():
+        of_job = run.folder.path / "slurm" / "job.log"
+        return of_job if of_job.exists() else run.folder.log
+    return run.folder.log
 
 
 def list_runs() -> list[Run]:

@@ -108,7 +108,7 @@ class DetailReader:
 
     def _log_end(self, view: RunView) -> tuple[tuple[bytes, ...], bytes]:
         """(lines around the trouble, last line of the log)."""
-        path = view.run.folder.log
+        path = view.log
         log = self._logs.get(path)
         if log is None:
             log = self._logs[path] = LogFile(path)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oelm_core.errors import LabError
+from oelm_core.launch.anywhere import log_path
 from oelm_core.runs.folder import RUN_ID, RunFolder
 from oelm_core.runs.store import Run, list_runs, read_run
 from oelm_tui.lab.cards import Card, Machine
@@ -121,7 +122,7 @@ class LabSampler:
             known.records = []
         known.marks = marks
         notes = replace(known.notes, seen=max(known.notes.seen, seen)) if seen else known.notes
-        known.view = view_of(run, known.records, notes, known.moved, now)
+        known.view = view_of(run, known.records, notes, known.moved, now, log_path(run))
         return known.view
 
 

@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from oelm_core.runs.store import Run
@@ -48,6 +49,8 @@ class RunView:
     """The newest training record."""
     alarm: Alarm | None = None
     notes: Notes = Notes()
+    log: Path = Path()
+    """Where its log is: Slurm's own for a job that ended before its worker could write one."""
 
     @property
     def id(self) -> str:
@@ -133,10 +136,12 @@ def alarm_of(run: Run, records: Sequence[Mapping[str, Any]], moved: float, now: 
     return None
 
 
-def view_of(run: Run, records: Sequence[Mapping[str, Any]], notes: Notes, moved: float, now: float) -> RunView:
+def view_of(
+    run: Run, records: Sequence[Mapping[str, Any]], notes: Notes, moved: float, now: float, log: Path | None = None
+) -> RunView:
     live = run.state in ("running", "stopping")
     pace = pace_of(records) if live else None
     left = (run.total - run.step) / pace if pace and run.total and run.state == "running" else None
     took = (run.ended - run.started) if run.ended and run.started else None
     last: Mapping[str, Any] = next((record for record in reversed(records) if record.get("kind") == "train"), {})
-    return RunView(run, pace, left, took, last, alarm_of(run, records, moved, now), notes)
+    return RunView(run, pace, left, took, last, alarm_of(run, records, moved, now), notes, log or run.folder.log)

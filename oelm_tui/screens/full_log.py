@@ -6,6 +6,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
 
+from oelm_tui.lab.snapshot import Snapshot
 from oelm_tui.lab.view import RunView
 from oelm_tui.widgets.bars import TabBar
 from oelm_tui.widgets.log_view import LogPage, LogView
@@ -27,9 +28,16 @@ class FullLog(Screen[None]):
 
     def on_mount(self) -> None:
         self.query_one(LogPage).focus()
+        self.watch(self.app, "snapshot", self.take_snapshot)
+
+    def take_snapshot(self, snapshot: Snapshot | None) -> None:
+        """The headline goes on with the run; the log may move to Slurm's when a job dies early."""
+        self._view = snapshot.by_id.get(self._view.id, self._view) if snapshot else self._view
+        self.query_one(TabBar).set_lead(headline(self._view))
+        self.query_one(LogView).open(self._view.log)
 
     def on_log_page_resized(self) -> None:
-        self.query_one(LogView).open(self._view.run.folder.log)
+        self.query_one(LogView).open(self._view.log)
 
     def on_tab_bar_pressed(self) -> None:
         self.action_leave()

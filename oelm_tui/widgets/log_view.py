@@ -224,7 +224,7 @@ class LogPage(BaseStyle, can_focus=True):
     def render_line(self, y: int) -> Strip:
         theme = self.app.current_theme
         if self._answer is not None and not self._drawn and y == 0:
-            words = "no training.log yet" if self._answer.page.size == 0 else "no line shows that text"
+            words = "no log yet" if self._answer.page.size == 0 else "no line shows that text"
             return strip_of([("  " + words, "faint")], self.size.width, theme, self.base_style)
         runs, current = self._drawn[y] if y < len(self._drawn) else ([], False)
         lead: Run = (glyphs.signs.cursor if current else " ", "accent")

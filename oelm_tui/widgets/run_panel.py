@@ -153,7 +153,7 @@ class RunPanel(Vertical):
         self.query_one("#text").display = tab not in ("curves", "system", "log")
         log = self.query_one(LogView)
         if tab == "log" and self.view is not None and self.live:
-            log.open(self.view.run.folder.log)
+            log.open(self.view.log)
         else:
             log.pause()
         if had_focus and not self.content().has_focus:

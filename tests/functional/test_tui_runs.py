@@ -213,7 +213,7 @@ def test_a_log_that_grows_is_followed_and_a_cut_one_is_noticed(lab):
         await wait_until(pilot, lambda: "the file was cut or replaced" in text_of(app))
         assert "a new line" not in text_of(app)
         log.unlink()
-        await wait_until(pilot, lambda: "no training.log yet" in text_of(app))
+        await wait_until(pilot, lambda: "no log yet" in text_of(app))
 
     drive(lab, script)
 

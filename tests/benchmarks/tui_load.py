@@ -1,0 +1,129 @@
+"""What the screen has to bear: many runs, runs that move, logs and metrics files of the sizes that hurt."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from oelm_core.runs import process
+from oelm_core.runs.folder import RunFolder, write_json
+from tests.run_factory import experiment, write_run
+
+LIVE = 20
+POINTS = 500_000
+
+
+def write_runs(home: Path, count: int) -> None:
+    """Finished runs of forty presets, light but complete enough to list."""
+    made = write_run(home / "runs", experiment("bench-0"), number=0)
+    for number in range(1, count):
+        folder = home / "runs" / f"bench-{number % 40}-s{number}-20260203-{number:06d}-{number % 65536:04x}"
+        folder.mkdir()
+        for name in ("run.json", "state.json", "result.json"):
+            content = json.loads((made.folder.path / name).read_text())
+            if name == "run.json":
+                content |= {"id": folder.name, "preset": f"bench-{number % 40}", "seed": number}
+            (folder / name).write_text(json.dumps(content))
+        shutil.copy(made.folder.metrics, folder / "metrics.jsonl")
+
+
+class LiveRuns:
+    """Twenty runs of this very process; `move` takes each a few records further."""
+
+    def __init__(self, home: Path) -> None:
+        self._runs: list[tuple[RunFolder, dict[str, Any]]] = []
+        self._step = POINTS
+        me = process.me()
+        for number in range(LIVE):
+            run = write_run(home / "runs", experiment(f"live-{number}"), number=5000 + number, without=["result"])
+            state = json.loads((run.folder.path / "state.json").read_text()) | me
+            state |= {"state": "running", "ended": None, "total": 1_000_000, "reason": None}
+            self._runs.append((run.folder, state))
+        self.move(1)
+
+    def folder(self, place: int) -> RunFolder:
+        return self._runs[place][0]
+
+    def move(self, records: int) -> None:
+        for folder, state in self._runs:
+            now = time.time()
+            lines = [self._record(now, self._step + number) for number in range(records)]
+            with open(folder.metrics, "a") as file:
+                file.writelines(json.dumps(line) + "\n" for line in lines)
+            with open(folder.log, "a") as file:
+                file.writelines(f"step {line['step']} loss {line['loss']:.4f}\n" for line in lines)
+            write_json(folder.path / "state.json", {**state, "step": self._step + records, "heartbeat": now})
+        self._step += records
+
+    def _record(self, now: float, step: int) -> dict[str, Any]:
+        return {"t": now, "step": step, "kind": "train", "loss": random.random(), "lr": 1e-3, "step_time": 0.05}
+
+
+class Moving:
+    """While it is entered: the runs move twice a second, and the newest one's log grows by `rate` lines a second."""
+
+    def __init__(self, live: LiveRuns, rate: int = 0) -> None:
+        self.written = 0
+        """Number of the newest line in the log."""
+        self._live, self._rate = live, rate
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._move, daemon=True)]
+        if rate:
+            self._threads.append(threading.Thread(target=self._grow, daemon=True))
+
+    def __enter__(self) -> Moving:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _move(self) -> None:
+        while not self._over.wait(0.5):
+            self._live.move(1)
+
+    def _grow(self) -> None:
+        began = time.perf_counter()
+        with open(self._live.folder(-1).log, "ab", buffering=0) as file:
+            while not self._over.wait(0.05):
+                due = int((time.perf_counter() - began) * self._rate)
+                file.write(b"".join(b"line %09d loss 1.2345 lr 1.0e-03\n" % n for n in range(self.written, due)))
+                self.written = due
+
+
+def large_log(folder: Path, size: int) -> Path:
+    """Lines of a usual log, with one word to search for at its end."""
+    path = folder / "large.log"
+    pattern = b"[12:00:%02d] step %07d loss 1.2345 lr 1.0e-03 83.5 ms/step\n"
+    lines = b"".join(pattern % (i % 60, i) for i in range(20_000))
+    with open(path, "wb") as file:
+        written = 0
+        while written < size:
+            written += file.write(lines)
+        file.write(b"here is the NEEDLE in it\n" + lines[: len(lines) // 4])
+    return path
+
+
+def long_line(folder: Path, size: int) -> Path:
+    path = folder / "long.log"
+    path.write_bytes(b"before it\n" + b"x needle " * (size // 9) + b"\nafter it\n")
+    return path
+
+
+def many_points(folder: Path) -> Path:
+    path = folder / "metrics.jsonl"
+    with open(path, "w") as file:
+        for step in range(POINTS):
+            record = {"t": 1e9 + step * 0.1, "step": step, "kind": "train", "loss": 5 / (1 + step / 1e4)}
+            record |= {"lr": 1e-3, "grad_norm": random.random(), "step_time": 0.0837}
+            record |= {"tokens_per_s": 48931.2, "tokens": step * 4096}
+            file.write(json.dumps(record) + "\n")
+    return path
