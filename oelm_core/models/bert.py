@@ -14,6 +14,8 @@ from transformers.utils import logging
 
 from oelm_core.config import Experiment, Method, Shape
 from oelm_core.errors import BadInput, NotFound
+from oelm_core.models import encoder_attention
+from oelm_core.models.cpu_dropout import cheapen_dropout
 
 # What the published checkpoints have beside their sizes.
 _ARCHITECTURES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -54,8 +56,9 @@ def build_encoder(experiment: Experiment, *, meta: bool) -> nn.Module:
 
 
 def from_config(config: PretrainedConfig) -> nn.Module:
-    model: nn.Module = AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa")
-    return model
+    return cheapen_dropout(
+        AutoModelForSequenceClassification.from_config(config, attn_implementation=encoder_attention.NAME)
+    )
 
 
 def load_pretrained(source: str, classes: int, dropout: float = 0.1) -> nn.Module:
@@ -67,14 +70,14 @@ def load_pretrained(source: str, classes: int, dropout: float = 0.1) -> nn.Modul
                 setattr(config, rate, dropout)
         with _quiet_loading():
             model: nn.Module = AutoModelForSequenceClassification.from_pretrained(
-                source, config=config, attn_implementation="sdpa", ignore_mismatched_sizes=True
+                source, config=config, attn_implementation=encoder_attention.NAME, ignore_mismatched_sizes=True
             )
     except (OSError, ValueError) as error:
         raise NotFound(
             f"model {source}: it could not be loaded ({_first_line(error)}); "
             "write a hub name or a folder with config.json and weights as model.path."
         ) from error
-    return model.float()  # a half-precision checkpoint is trained, checked and counted in fp32
+    return cheapen_dropout(model.float())  # a half-precision checkpoint is trained, checked and counted in fp32
 
 
 def _config_without_network(experiment: Experiment, classes: int) -> PretrainedConfig:

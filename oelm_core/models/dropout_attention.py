@@ -37,6 +37,11 @@ def _blocks(length: int) -> list[tuple[int, int]]:
     return [(start, min(start + BLOCK, length)) for start in range(0, length, BLOCK)]
 
 
+def _future() -> Tensor:
+    """-inf where a key lies after its query, `[BLOCK, BLOCK]`: adding it is cheaper than filling by a mask."""
+    return torch.full((BLOCK, BLOCK), float("-inf")).triu(1)
+
+
 def _probabilities(q: Tensor, k: Tensor, bias: Tensor | None, future: Tensor, start: int, end: int) -> Tensor:
     """Attention weights `[H, end - start, end]` of one block of (scaled) queries, none on the future."""
     logits = torch.bmm(q[:, start:end], k[:, :end].transpose(1, 2))
@@ -44,7 +49,7 @@ def _probabilities(q: Tensor, k: Tensor, bias: Tensor | None, future: Tensor, st
         logits.add_(bias[0, :, start:end, :end])
     else:
         size = end - start
-        logits[..., start:end].masked_fill_(future[:size, :size], float("-inf"))
+        logits[..., start:end].add_(future[:size, :size])
     return torch.softmax(logits, dim=-1)
 
 
@@ -53,7 +58,7 @@ class _DropoutAttention(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
         batch, heads, length, width = query.shape
         out = torch.empty(batch, length, heads, width).transpose(1, 2)
-        future = torch.ones(BLOCK, BLOCK, dtype=torch.bool).triu(1)
+        future = _future()
         survivors: list[Tensor] = []
         share = 1.0
         for b in range(batch):
@@ -72,24 +77,25 @@ class _DropoutAttention(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, bias, *survivors = ctx.saved_tensors
         batch, heads, length, width = query.shape
-        d_query, d_key, d_value = (torch.zeros(batch, length, heads, width).transpose(1, 2) for _ in range(3))
+        d_query, d_key, d_value = (torch.empty(batch, length, heads, width).transpose(1, 2) for _ in range(3))
         d_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[3] else None
-        future = torch.ones(BLOCK, BLOCK, dtype=torch.bool).triu(1)
+        future = _future()
         masks = iter(survivors)
         for b in range(batch):
             q, k, v = query[b] * width**-0.5, key[b].contiguous(), value[b].contiguous()
-            d_out = grads[0][b] / ctx.share
+            d_out = (grads[0][b] / ctx.share).contiguous()
             d_k, d_v = torch.zeros_like(k), torch.zeros_like(v)
             for start, end in _blocks(length):
                 keep = next(masks).float()  # used twice; products with booleans convert them each time
                 p = _probabilities(q, k, bias, future, start, end)
-                block_out = d_out[:, start:end].contiguous()
+                block_out = d_out[:, start:end]
                 d_p = torch.bmm(block_out, v[:, :end].transpose(1, 2)).mul_(keep)
                 d_logits = torch._softmax_backward_data(d_p, p, -1, p.dtype)
-                d_v[:, :end].baddbmm_(p.mul_(keep).transpose(1, 2), block_out)
-                d_query[b, :, start:end] = torch.bmm(d_logits, k[:, :end]) * width**-0.5
-                d_k[:, :end].baddbmm_(d_logits.transpose(1, 2), q[:, start:end])
+                # Not baddbmm_: into a slice it multiplies head by head, a quarter slower over all.
+                d_v[:, :end] += torch.bmm(p.mul_(keep).transpose(1, 2), block_out)
+                d_query[b, :, start:end] = torch.bmm(d_logits, k[:, :end])
+                d_k[:, :end] += torch.bmm(d_logits.transpose(1, 2), q[:, start:end])
                 if d_bias is not None:
                     d_bias[0, :, start:end, :end] += d_logits
             d_key[b], d_value[b] = d_k, d_v
-        return d_query, d_key, d_value, d_bias, None
+        return d_query.mul_(width**-0.5), d_key, d_value, d_bias, None

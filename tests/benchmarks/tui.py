@@ -84,8 +84,8 @@ def an_hour(home: Path, seconds: float, cards: Mapping[str, str] | None) -> floa
 def under_load(home: Path, presses: int, cards: Mapping[str, str] | None) -> tuple[float, float, float]:
     """(median, p95 of key to moved cursor, largest lag of the screen behind the log) in seconds.
 
-    Meanwhile twenty runs move, and the log on the screen grows by 20,000 lines a second. The cursor goes between that run
-    and one with half a million records, which a thread begins to read.
+    Meanwhile twenty runs move, and the log on the screen grows by 20,000 lines a second. The cursor goes between that
+    run and one with half a million records, which a thread begins to read.
     """
     rate = 20_000
     live = LiveRuns(home)

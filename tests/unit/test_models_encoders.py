@@ -22,7 +22,7 @@ from transformers import DistilBertForSequenceClassification as DistilBert
 from oelm_core.config import Extras
 from oelm_core.errors import BadInput, NotFound
 from oelm_core.freezing import apply_freezing, qk_fingerprint
-from oelm_core.models import attention_layers, build
+from oelm_core.models import attention_layers, build, encoder_attention
 from oelm_core.models.bert import load_bert_with_head_wise_orthogonal
 from oelm_core.models.extras import AttentionExtras, attach_extras
 from oelm_core.models.structure import head_modules
@@ -98,7 +98,7 @@ def test_pretrained_weights_are_loaded_from_a_folder_with_a_fresh_seeded_head(fo
     assert qk_fingerprint(one) == qk_fingerprint(other)
     assert torch.equal(one.classifier.weight, again.classifier.weight)
     assert not torch.equal(one.classifier.weight, other.classifier.weight)
-    assert one.config._attn_implementation == "sdpa"
+    assert one.config._attn_implementation == encoder_attention.NAME
     assert one.config.hidden_dropout_prob == 0.0  # the preset's, not the folder's
 
 
