@@ -10,7 +10,11 @@ from oelm_core.bench.variants import Recipe, take_turns
 
 # What an operation belongs to, by its name in torch's profiler.
 KINDS = {
-    "matrix products": ("mm", "addmm", "bmm", "baddbmm", "addmm_", "baddbmm_", "dot"),
+    "matrix products": ("mm", "addmm", "bmm", "dot"),
+    "torch's attention kernel": (
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+    ),
     "softmax, exp, GELU, norms of layers": (
         "_softmax",
         "_softmax_backward_data",
@@ -30,8 +34,12 @@ KINDS = {
 }
 
 
+WARM = 2
+"""Steps before the profile, and in it."""
+
+
 def where_time_goes(make: str, arguments: dict[str, Any]) -> Any:
-    """For a child: a variant whose `about` has the share of each kind in one profiled step."""
+    """For a child: a variant whose `about` has the share of each kind in a few profiled steps."""
     import importlib
 
     from torch.profiler import ProfilerActivity, profile
@@ -40,9 +48,11 @@ def where_time_goes(make: str, arguments: dict[str, Any]) -> Any:
 
     module, _, name = make.partition(":")
     step = getattr(importlib.import_module(module), name)(**arguments)
-    step()
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
+    for _ in range(WARM):
         step()
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        for _ in range(WARM):
+            step()
     return About(shares({event.key: event.self_cpu_time_total for event in seen.key_averages()}))
 
 
@@ -68,8 +78,8 @@ def profiles(recipes: dict[str, Recipe], effort: Effort) -> dict[str, dict[str, 
     return {name: one.about for name, one in take_turns(asked, rounds=1, threads=effort.threads).items()}
 
 
-def profile_table(found: dict[str, dict[str, float]]) -> Table:
+def profile_table(found: dict[str, dict[str, float]], title: str = "Where the time goes") -> Table:
     kinds: Sequence[str] = [*KINDS, "everything else"]
     rows = [[kind, *(percent(one.get(kind, 0.0)) for one in found.values())] for kind in kinds]
-    note = "One profiled step (torch.profiler, CPU). Freezing and packing save matrix products; the rest dilutes it."
-    return Table("Where the time goes", ["kind of work", *found], rows, note)
+    note = "By torch.profiler, CPU. Freezing and packing save matrix products; the rest dilutes it."
+    return Table(title, ["kind of work", *found], rows, note)

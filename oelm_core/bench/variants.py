@@ -16,6 +16,7 @@ from typing import Any
 
 from oelm_core.bench.statistics import Ratio, paired_ratio
 from oelm_core.errors import LabError
+from oelm_core.training.waiting import SPIN
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Child:
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": str(threads),
-            "OMP_WAIT_POLICY": "passive",  # as the worker has it; else CPU time counts threads that only wait
+            "GOMP_SPINCOUNT": SPIN,  # as the worker has it; more, and CPU time counts threads that only wait
             "TOKENIZERS_PARALLELISM": "true",
         }
         self._process = subprocess.Popen(

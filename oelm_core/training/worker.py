@@ -16,12 +16,10 @@ from oelm_core.data import network
 from oelm_core.runs.folder import RunFolder
 from oelm_core.training import watch
 from oelm_core.training.signals import REQUEUE_EXIT, StopRequest
+from oelm_core.training.waiting import wait_politely
 
 if TYPE_CHECKING:
     from oelm_core.training.session import Session
-
-SPIN = "20000"
-"""Turns of libgomp's waiting loop, some tens of microseconds."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,14 +44,6 @@ def main(arguments: list[str] | None = None) -> int:
             folder.write("outcome", outcome)
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {outcome['state']}: {outcome['message']}", flush=True)
     return code
-
-
-def wait_politely() -> None:
-    """How long torch's threads spin before they sleep. Their default takes the core from the thread they wait for when
-    the machine is busy; sleeping at once makes every small operation wait for a wake-up. `oelm bench loop` has figures.
-    """
-    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
-        os.environ["GOMP_SPINCOUNT"] = SPIN
 
 
 def train_run(folder: RunFolder, stop: StopRequest) -> tuple[dict[str, Any], int]:
