@@ -97,9 +97,10 @@ def _torch_attention() -> None:
 
 
 def _torch_dropout() -> None:
-    from oelm_core.models import cpu_dropout
+    from oelm_core.models import cpu_dropout, encoder_attention
 
-    cpu_dropout.cheaper_here = lambda _: False  # type: ignore[assignment]
+    for module in (cpu_dropout, encoder_attention):
+        module.cheaper_here = lambda _: False  # type: ignore[assignment]
 
 
 SWITCHES = {

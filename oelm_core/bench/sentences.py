@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oelm_core.bench.ours import bert_config, freeze
+from oelm_core.bench.ours import SWITCHES, bert_config, freeze
 from oelm_core.bench.sizes import TINY_BERT, Sizes
 from oelm_core.bench.stepping import Step, device
 from oelm_core.data import packing
@@ -27,9 +27,16 @@ def like_sst2(count: int, vocab: int, seed: int = 0) -> Examples:
     return Examples(tokens, np.zeros(len(tokens), np.uint8), starts, draw.integers(0, 2, count))
 
 
-def bert_step(*, batching: str, frozen: bool = False, batches: int = 4, **given: Any) -> Step:
-    """A fine-tuning step; a few different batches come round, the same for every kind of batching."""
+def bert_step(
+    *, batching: str, frozen: bool = False, batches: int = 4, without: str | None = None, **given: Any
+) -> Step:
+    """A fine-tuning step; a few different batches come round, the same for every kind of batching.
+
+    without: a key of SWITCHES, that choice undone.
+    """
     sizes = Sizes(**given)
+    if without is not None:
+        SWITCHES[without]()
     # Seed 19: its first batches have what many have on average, 13.0 tokens a sentence and 39.8 the longest of 32.
     examples = like_sst2(sizes.batch * batches, sizes.vocab, seed=19)
     torch.manual_seed(0)
