@@ -99,8 +99,8 @@ def _torch_attention() -> None:
 def _torch_dropout() -> None:
     from oelm_core.models import cpu_dropout, encoder_attention
 
-    for module in (cpu_dropout, encoder_attention):
-        module.cheaper_here = lambda _: False  # type: ignore[assignment]
+    cpu_dropout.cheaper_here = lambda _: False  # type: ignore[assignment]
+    encoder_attention.cheaper_here = cpu_dropout.cheaper_here  # type: ignore[attr-defined]
 
 
 SWITCHES = {
