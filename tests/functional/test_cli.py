@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 from pathlib import Path
 
@@ -139,6 +140,17 @@ def test_doctor_finds_this_machine_usable(oelm: Oelm) -> None:
     )
     assert findings["torch"]["grade"] == "good"
     assert all(finding["mend"] for finding in findings.values() if finding["grade"] != "good")
+
+
+def test_doctor_reads_slurm_yaml_and_names_the_mistake_in_it(oelm: Oelm) -> None:
+    site = oelm.home / "slurm.yaml"
+    site.parent.mkdir(exist_ok=True)
+    site.write_text("partitoin: gpu\n")
+    ended = oelm("doctor", "--json")
+    assert ended.returncode == 1
+    [mistake] = [finding for finding in json.loads(ended.stdout) if finding["grade"] == "bad"]
+    assert mistake["check"] == "slurm"
+    assert mistake["found"].startswith(f"{site}: unknown key 'partitoin'. Did you mean partition")
 
 
 def test_a_damaged_run_folder_cannot_be_stopped_and_is_left_alone(oelm: Oelm) -> None:
