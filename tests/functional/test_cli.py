@@ -37,6 +37,9 @@ def test_showing_a_preset_for_people_names_the_published_result(oelm: Oelm) -> N
     text = oelm("presets", "show", "sst2-oelm").stdout
     assert "14,174,208" in text
     assert "0.9128" in text
+    rows = dict(line.split(maxsplit=1) for line in text.split("\n\n")[1].splitlines())  # no row without a value
+    assert (rows["family"], rows["baseline"]) == ("bert", "sst2-baseline")
+    assert "parameters.frozen            0\n" in oelm("presets", "show", "sst2-baseline").stdout
 
 
 @pytest.mark.parametrize(
