@@ -163,6 +163,13 @@ def test_a_damaged_run_folder_cannot_be_stopped_and_is_left_alone(oelm: Oelm) ->
     assert list(broken.iterdir()) == []
 
 
+def test_a_damaged_run_folder_has_a_row_without_an_age(oelm: Oelm) -> None:
+    (oelm.home / "runs" / "broken").mkdir(parents=True)
+    heading, row = oelm("runs").stdout.splitlines()
+    assert row[heading.index("AGE") : heading.index("WHY")].split() == ["-"]
+    assert "run.json cannot be read" in row
+
+
 def test_an_id_of_mine_that_is_taken_is_a_warning_in_lists_and_refused_by_name(oelm: Oelm) -> None:
     folder = oelm.home / "presets" / "experiments"
     folder.mkdir(parents=True)
