@@ -45,7 +45,7 @@ def run(
     waits_for = _after(after, after_any)
     folders = []
     for experiment in experiments:
-        for number in seed or [experiment.seed]:
+        for number in dict.fromkeys(seed or [experiment.seed]):  # a seed given twice would be the same run twice
             started = anywhere.start(
                 launcher,
                 experiment,

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from oelm_core.runs.folder import RunFolder
+from oelm_tui import cli
 from tests.functional.oelm import Oelm
 
 
@@ -121,6 +123,19 @@ def test_a_full_disk_leaves_no_half_made_run(oelm: Oelm) -> None:
     refused = oelm.refusal("run", "demo-gpt-baseline", "--device", "cpu", code=4, preexec_fn=no_room_for_files)
     assert "cannot create a run" in refused
     assert list((oelm.home / "runs").iterdir()) == []
+
+
+def test_a_seed_given_twice_is_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def start(*args: object, seed: int, **options: object) -> RunFolder:
+        started.append(seed)
+        return RunFolder(f"run-{seed}")
+
+    monkeypatch.setattr("oelm_core.launch.anywhere.start", start)
+    monkeypatch.setattr("sys.argv", ["oelm", "run", "demo-gpt-oelm", "--seed", "2", "--seed", "1", "--seed", "2"])
+    cli.main()
+    assert started == [2, 1]
 
 
 def test_without_a_terminal_oelm_prints_its_help(oelm: Oelm) -> None:
