@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from oelm_core.report import render
 from oelm_core.runs.folder import RunFolder
 from oelm_tui import cli
 from tests.functional.oelm import Oelm
+from tests.golden.demo import demo_comparison
 
 
 @pytest.fixture
@@ -50,6 +52,7 @@ def test_showing_a_preset_for_people_names_the_published_result(oelm: Oelm) -> N
         (["presets", "show", "sst2-oelmm"], 3, "Did you mean sst2-oelm"),
         (["run", "nothing-like-it-at-all"], 3, "no preset"),
         (["run", "demo"], 3, "is a study, not a preset; use: oelm study demo"),
+        (["study", "demo", "--seeds", "2", "--seed", "7"], 2, "do not go together"),
         (["study", "sst2-oelm"], 3, "is a preset, not a study"),
         (["run", "sst2-oelm", "--set", "train.lr=fast"], 2, "key 'train.lr' is \"fast\""),
         (["run", "sst2-oelm", "--set", "train"], 2, "write it as key=value"),
@@ -136,6 +139,23 @@ def test_a_seed_given_twice_is_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["oelm", "run", "demo-gpt-oelm", "--seed", "2", "--seed", "1", "--seed", "2"])
     cli.main()
     assert started == [2, 1]
+
+
+def test_the_command_that_a_report_gives_to_reproduce_a_study_starts_its_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[str, list[int]]] = []
+
+    def start_study(launcher: str, study: str, arms: object, seeds: list[int], **options: object) -> list[RunFolder]:
+        started.append((study, seeds))
+        return []
+
+    monkeypatch.setattr("oelm_core.launch.anywhere.start_study", start_study)
+    report = render(demo_comparison(tmp_path), "markdown")
+    [command] = [line for line in report.splitlines() if line.startswith("oelm study")]
+    monkeypatch.setattr("sys.argv", command.split())
+    cli.main()
+    assert started == [("demo", [42, 43])]
 
 
 def test_without_a_terminal_oelm_prints_its_help(oelm: Oelm) -> None:
