@@ -77,7 +77,8 @@ def test_showing_a_preset_for_people_names_the_published_result(oelm: Oelm) -> N
         (["runs", "--colour"], 2, "No such option"),
         (["--presets", "/nowhere/at/all", "presets"], 2, "there is no such folder"),
         (["compare", "dmo"], 3, "Did you mean demo?"),
-        (["data", "prepare", "nosuchset"], 3, "nosuchset"),
+        (["data", "prepare", "nosuchset"], 3, "no dataset or preset 'nosuchset'. The datasets are sst2, qqp,"),
+        (["data", "prepare", "tinystory"], 3, "Did you mean tinystories"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_its_exit_code(
