@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from oelm_core.errors import BadInput
 from oelm_core.runs.folder import home
 
 Grade = Literal["good", "warn", "bad"]
@@ -30,7 +31,7 @@ class Finding:
 
 def examine() -> Iterator[Finding]:
     """Every check in turn, each as soon as it is known."""
-    for check in (_python, _torch, _nvml, _home, _disk, _cache, _datasets, _slurm, _terminal):
+    for check in (_python, _torch, _nvml, _home, _disk, _cache, _datasets, _slurm_file, _slurm, _terminal):
         yield from _guarded(check)
 
 
@@ -143,6 +144,15 @@ def _datasets() -> Iterator[Finding]:
     if missing:
         mend = "they are fetched at the first run; on a node without network see: oelm data list"
         yield Finding("datasets", "warn", f"not on this machine: {', '.join(missing)}", mend)
+
+
+def _slurm_file() -> Iterator[Finding]:
+    from oelm_core.launch.slurm.site import load_site
+
+    try:
+        load_site()
+    except BadInput as mistake:
+        yield Finding("slurm", "bad", str(mistake), "until it is mended, --launcher slurm starts nothing")
 
 
 def _slurm() -> Iterator[Finding]:

@@ -82,6 +82,11 @@ class Study(Section):
     claims: list[Claim] = []
     """Published figures about the study as a whole: gaps, averages, speed-ups."""
 
+    @field_validator("seeds")
+    @classmethod
+    def _each_seed_once(cls, value: list[int]) -> list[int]:
+        return list(dict.fromkeys(value))
+
 
 def _check_family(exp: Experiment) -> None:
     positions = sizes_of(exp.model).positions

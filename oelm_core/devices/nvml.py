@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pynvml
+
+from oelm_core.devices.reading import Reading
 
 _UNANSWERED = 1 << 62
 """NVML says "not available" for a size with the largest numbers there are."""
@@ -22,24 +24,10 @@ class CardProcess:
 
 
 @dataclass(frozen=True)
-class Card:
-    """One card, or one MIG instance on it. What could not be read is None; `error` says why in a sentence."""
+class Card(Reading):
+    """A card as NVML describes it: of the processes on it their pids."""
 
-    index: int
-    uuid: str | None = None
-    name: str | None = None
-    utilisation: int | None = None
-    memory_used: int | None = None
-    memory_total: int | None = None
-    temperature: int | None = None
-    power: float | None = None
-    throttled: bool | None = None
     processes: tuple[CardProcess, ...] = ()
-    error: str | None = None
-    mig: int | None = None
-    """Number of the MIG instance on the card; None for a whole card."""
-    is_mig_parent: bool = False
-    """Divided into MIG instances, which are listed after it and used in its place."""
 
 
 class NoDriver(Exception):
@@ -87,7 +75,7 @@ def _read(index: int) -> Iterator[Card]:
     card = _describe(handle, index, None)
     instances = list(_instances(handle, index))
     if instances:
-        card = Card(**{**card.__dict__, "is_mig_parent": True})
+        card = replace(card, is_mig_parent=True)
     yield card
     yield from instances
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 
+from oelm_core.devices.reading import Reading
 from oelm_core.launch import lease
 from oelm_core.runs.folder import runs_dir
 
@@ -51,24 +52,12 @@ class GpuProcess:
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """One card or MIG instance: percent, bytes, degrees C, watts. None where the card does not say."""
+class Gpu(Reading):
+    """A card with who is on it and which run holds it."""
 
-    index: int
-    uuid: str | None = None
-    name: str | None = None
-    utilisation: int | None = None
-    memory_used: int | None = None
-    memory_total: int | None = None
-    temperature: int | None = None
-    power: float | None = None
-    throttled: bool | None = None
     processes: tuple[GpuProcess, ...] = ()
     lease: str | None = None
     """Id of the run that holds it."""
-    error: str | None = None
-    mig: int | None = None
-    is_mig_parent: bool = False
 
     @property
     def label(self) -> str:

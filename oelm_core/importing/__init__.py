@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,11 +33,25 @@ class Imported:
     notes: tuple[str, ...]
 
 
-def import_folders(paths: Iterable[Path], catalogue: Catalogue, root: Path | None = None) -> list[Imported]:
-    """Each output folder, or each inside a folder of them, as a run; importing again changes nothing."""
+def import_folders(
+    paths: Iterable[Path], catalogue: Catalogue, root: Path | None = None
+) -> Iterator[Imported | BadInput]:
+    """Each output folder, or each inside a folder of them, as a run; importing again changes nothing.
+
+    One that cannot be imported is handed back as the sentence that says why, and the others go on.
+    """
     root = root or runs_dir()
-    found = [inner for path in paths for inner in _outputs(path)]
-    return [_import(path, catalogue, root) for path in found]
+    for path in paths:
+        try:
+            outputs = _outputs(path)
+        except BadInput as why:
+            yield why
+            continue
+        for output in outputs:
+            try:
+                yield _import(output, catalogue, root)
+            except BadInput as why:
+                yield why
 
 
 def _outputs(path: Path) -> list[Path]:

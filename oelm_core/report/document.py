@@ -56,19 +56,18 @@ class Document:
 
 
 def build_document(comparison: Comparison, lang: str = "en") -> Document:
-    """Question, recipe, results, curves, significance, fairness, how to reproduce; only what there is."""
+    """Question, recipe, results, fairness, curves, significance, how to reproduce; only what there is."""
     words, references = Words(lang), References()
     study = comparison.study
     sections: list[Section] = []
     if study:
         sections.append(Section(words("Question"), (study.question,)))
-    sections += [_recipe(comparison, words), _results(comparison, words, references)]
+    sections += [_recipe(comparison, words), _results(comparison, words, references), _fairness(comparison, words)]
     sections += _timing_and_parameters(comparison, words, references)
     sections.append(_curves(comparison, words))
     significance = significance_table(comparison, words)
     if significance.rows:
         sections.append(Section(words("Significance"), tables=(significance,)))
-    sections.append(_fairness(comparison, words))
     if comparison.published:
         table = fairness_table(comparison.published, words, with_source=True)
         sections.append(Section(words("Published figures"), tables=(table,), findings=comparison.published))

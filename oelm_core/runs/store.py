@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -223,8 +224,8 @@ def _unreadable(folder: RunFolder) -> Run:
 
 
 def _seconds(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) else None
+    return int(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oelm_tui.commands.options import AsJson
 from oelm_tui.console import print_json, print_table
+
+if TYPE_CHECKING:
+    from oelm_core.config import Experiment
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 apps = {"data": app}
@@ -63,9 +66,8 @@ def prepare(
 
     from oelm_core.data.prepare import prepare as prepare_data
     from oelm_core.data.sets import find_set
-    from oelm_tui.commands.options import catalogue
 
-    what = name if path or find_set(name) else catalogue(ctx).experiment(name)
+    what = name if path or find_set(name) else _preset(ctx, name)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[tokens]}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(name, total=None, tokens="")
@@ -76,3 +78,17 @@ def prepare(
 
         folder = prepare_data(what, out, workers or os.cpu_count(), show, tokenizer, path)
     print(folder)
+
+
+def _preset(ctx: typer.Context, name: str) -> Experiment:
+    """The preset whose data is meant; who wrote neither its id nor a dataset's name is told the datasets."""
+    from oelm_core.data.sets import SETS
+    from oelm_core.errors import NotFound, did_you_mean
+    from oelm_tui.commands.options import catalogue
+
+    found = catalogue(ctx)
+    try:
+        return found.experiment(name)
+    except NotFound:
+        near = did_you_mean(name, [*found.experiments, *SETS])
+        raise NotFound(f"no dataset or preset '{name}'.{near} The datasets are {', '.join(SETS)}.") from None

@@ -126,6 +126,7 @@ def _show_experiment(experiment: Experiment, as_json: bool) -> None:
     if experiment.about:
         out.print(experiment.about, markup=False)
     print()
+    _print_rows({"family": experiment.family, "baseline": experiment.baseline})
     for section in ("model", "data", "method", "train"):
         _print_section(section, resolved[section])
     _print_section("target", resolved["target"])
@@ -136,9 +137,14 @@ def _show_experiment(experiment: Experiment, as_json: bool) -> None:
 
 
 def _print_section(name: str, values: dict[str, Any] | None) -> None:
-    for key, value in (values or {}).items():
-        if value not in (None, [], {}, False):
-            print(f"{name + '.' + key:<28} {_shown(value)}")
+    _print_rows({f"{name}.{key}": value for key, value in (values or {}).items()})
+
+
+def _print_rows(values: dict[str, Any]) -> None:
+    """A row for each value that is set; one whose parts are all unset has nothing to show. Zero is a value."""
+    for key, value in values.items():
+        if value is not None and value is not False and (shown := _shown(value)):
+            print(f"{key:<28} {shown}")
 
 
 def _shown(value: Any) -> str:
@@ -147,9 +153,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return "  ".join(f"{key} {_shown(inner)}" for key, inner in value.items() if inner not in (None, 0, False))
     if isinstance(value, list):
-        return (
-            ", ".join(_shown(inner) for inner in value) if value and not isinstance(value[0], dict) else f"{len(value)}"
-        )
+        return f"{len(value)}" if value and isinstance(value[0], dict) else ", ".join(map(_shown, value))
     return (
         f"{value:,}"
         if isinstance(value, int) and value >= 10_000

@@ -45,7 +45,7 @@ def run(
     waits_for = _after(after, after_any)
     folders = []
     for experiment in experiments:
-        for number in seed or [experiment.seed]:
+        for number in dict.fromkeys(seed or [experiment.seed]):  # a seed given twice would be the same run twice
             started = anywhere.start(
                 launcher,
                 experiment,
@@ -67,6 +67,7 @@ def study(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="STUDY")],
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 42, 43, ...", min=1)] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="These seeds instead; repeatable.")] = None,
     device: Device = "auto",
     per_run: PerRun = 1,
     settings: Settings = None,
@@ -88,7 +89,7 @@ def study(
         launcher,
         chosen.id,
         [override(found.experiment(arm), settings or []) for arm in chosen.arms],
-        [42 + i for i in range(seeds)] if seeds else chosen.seeds,
+        _seeds(seeds, seed) or chosen.seeds,
         site=site or (),
         device=device,
         per_run=per_run,
@@ -100,6 +101,15 @@ def study(
     )
     if follow:
         follow_to_end(folders)
+
+
+def _seeds(count: int | None, named: list[int] | None) -> list[int]:
+    """The seeds asked for, each once; none leaves them to the study."""
+    from oelm_core.errors import BadInput
+
+    if count and named:
+        raise BadInput("--seeds and --seed do not go together; write --seeds 3, or --seed 42 --seed 43 --seed 44.")
+    return [42 + i for i in range(count)] if count else list(dict.fromkeys(named or []))
 
 
 def _after(name: str | None, whatever: bool) -> str | None:

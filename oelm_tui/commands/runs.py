@@ -69,7 +69,7 @@ def _print(chosen: list[Run]) -> None:
                 ",".join(run.devices) or "-",
                 f"{steps(run.step)}/{steps(run.total)}",
                 metric(run.metric_name, run.metric_value),
-                duration(now - run.created),
+                duration(now - run.created if run.created else None),
                 _why(run),
             ]
             for run in chosen

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import resource
 from pathlib import Path
 
 import pytest
 
+from oelm_core.report import render
+from oelm_core.runs.folder import RunFolder
+from oelm_tui import cli
 from tests.functional.oelm import Oelm
+from tests.golden.demo import demo_comparison
 
 
 @pytest.fixture
@@ -36,6 +41,9 @@ def test_showing_a_preset_for_people_names_the_published_result(oelm: Oelm) -> N
     text = oelm("presets", "show", "sst2-oelm").stdout
     assert "14,174,208" in text
     assert "0.9128" in text
+    rows = dict(line.split(maxsplit=1) for line in text.split("\n\n")[1].splitlines())  # no row without a value
+    assert (rows["family"], rows["baseline"]) == ("bert", "sst2-baseline")
+    assert "parameters.frozen            0\n" in oelm("presets", "show", "sst2-baseline").stdout
 
 
 @pytest.mark.parametrize(
@@ -44,6 +52,7 @@ def test_showing_a_preset_for_people_names_the_published_result(oelm: Oelm) -> N
         (["presets", "show", "sst2-oelmm"], 3, "Did you mean sst2-oelm"),
         (["run", "nothing-like-it-at-all"], 3, "no preset"),
         (["run", "demo"], 3, "is a study, not a preset; use: oelm study demo"),
+        (["study", "demo", "--seeds", "2", "--seed", "7"], 2, "do not go together"),
         (["study", "sst2-oelm"], 3, "is a preset, not a study"),
         (["run", "sst2-oelm", "--set", "train.lr=fast"], 2, "key 'train.lr' is \"fast\""),
         (["run", "sst2-oelm", "--set", "train"], 2, "write it as key=value"),
@@ -68,7 +77,8 @@ def test_showing_a_preset_for_people_names_the_published_result(oelm: Oelm) -> N
         (["runs", "--colour"], 2, "No such option"),
         (["--presets", "/nowhere/at/all", "presets"], 2, "there is no such folder"),
         (["compare", "dmo"], 3, "Did you mean demo?"),
-        (["data", "prepare", "nosuchset"], 3, "nosuchset"),
+        (["data", "prepare", "nosuchset"], 3, "no dataset or preset 'nosuchset'. The datasets are sst2, qqp,"),
+        (["data", "prepare", "tinystory"], 3, "Did you mean tinystories"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_its_exit_code(
@@ -119,6 +129,36 @@ def test_a_full_disk_leaves_no_half_made_run(oelm: Oelm) -> None:
     assert list((oelm.home / "runs").iterdir()) == []
 
 
+def test_a_seed_given_twice_is_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def start(*args: object, seed: int, **options: object) -> RunFolder:
+        started.append(seed)
+        return RunFolder(f"run-{seed}")
+
+    monkeypatch.setattr("oelm_core.launch.anywhere.start", start)
+    monkeypatch.setattr("sys.argv", ["oelm", "run", "demo-gpt-oelm", "--seed", "2", "--seed", "1", "--seed", "2"])
+    cli.main()
+    assert started == [2, 1]
+
+
+def test_the_command_that_a_report_gives_to_reproduce_a_study_starts_its_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[str, list[int]]] = []
+
+    def start_study(launcher: str, study: str, arms: object, seeds: list[int], **options: object) -> list[RunFolder]:
+        started.append((study, seeds))
+        return []
+
+    monkeypatch.setattr("oelm_core.launch.anywhere.start_study", start_study)
+    report = render(demo_comparison(tmp_path), "markdown")
+    [command] = [line for line in report.splitlines() if line.startswith("oelm study")]
+    monkeypatch.setattr("sys.argv", command.split())
+    cli.main()
+    assert started == [("demo", [42, 43])]
+
+
 def test_without_a_terminal_oelm_prints_its_help(oelm: Oelm) -> None:
     ended = oelm()
     assert ended.returncode == 0
@@ -141,11 +181,29 @@ def test_doctor_finds_this_machine_usable(oelm: Oelm) -> None:
     assert all(finding["mend"] for finding in findings.values() if finding["grade"] != "good")
 
 
+def test_doctor_reads_slurm_yaml_and_names_the_mistake_in_it(oelm: Oelm) -> None:
+    site = oelm.home / "slurm.yaml"
+    site.parent.mkdir(exist_ok=True)
+    site.write_text("partitoin: gpu\n")
+    ended = oelm("doctor", "--json")
+    assert ended.returncode == 1
+    [mistake] = [finding for finding in json.loads(ended.stdout) if finding["grade"] == "bad"]
+    assert mistake["check"] == "slurm"
+    assert mistake["found"].startswith(f"{site}: unknown key 'partitoin'. Did you mean partition")
+
+
 def test_a_damaged_run_folder_cannot_be_stopped_and_is_left_alone(oelm: Oelm) -> None:
     broken = oelm.home / "runs" / "broken"
     broken.mkdir(parents=True)
     assert "is no run that can be stopped" in oelm.refusal("stop", "broken", code=4)
     assert list(broken.iterdir()) == []
+
+
+def test_a_damaged_run_folder_has_a_row_without_an_age(oelm: Oelm) -> None:
+    (oelm.home / "runs" / "broken").mkdir(parents=True)
+    heading, row = oelm("runs").stdout.splitlines()
+    assert row[heading.index("AGE") : heading.index("WHY")].split() == ["-"]
+    assert "run.json cannot be read" in row
 
 
 def test_an_id_of_mine_that_is_taken_is_a_warning_in_lists_and_refused_by_name(oelm: Oelm) -> None:

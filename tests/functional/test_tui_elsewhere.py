@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,19 +18,7 @@ from oelm_tui.lab.sampler import LabSampler
 from oelm_tui.lab.settings import Settings
 from oelm_tui.widgets.device_strip import DeviceStrip
 from oelm_tui.widgets.log_view import LogPage
-from tests.functional.tui_lab import change, drive, make_app, press, run_id, settle, sources, text_of, write_lab
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_lab(tmp_path_factory.mktemp("lab") / ".oelm")
-
-
-@pytest.fixture
-def lab(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OELM_HOME", str(tmp_path / ".oelm"))
-    return Path(shutil.copytree(template, tmp_path / ".oelm"))
+from tests.functional.tui_lab import change, drive, make_app, press, run_id, settle, sources, text_of
 
 
 def on_a_node(lab: Path) -> Run:

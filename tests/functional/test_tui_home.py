@@ -8,14 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.tui_lab import NOW, change, drive, press, run_id, settle, text_of, write_lab
+from tests.functional.tui_lab import NOW, change, drive, press, run_id, settle, text_of
 
 pytestmark = pytest.mark.usefixtures("_fixed_place")
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_lab(tmp_path_factory.mktemp("lab") / ".oelm")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,20 +19,8 @@ from oelm_tui.lab.view import RunView
 from oelm_tui.lab.work import parameters
 from oelm_tui.screens.compare import Compare
 from oelm_tui.screens.launch import Launch
-from tests.functional.tui_lab import catalogue, drive, press, run_id, said, settle, text_of, write_lab
+from tests.functional.tui_lab import catalogue, drive, press, run_id, said, settle, text_of, wait_until
 from tests.run_factory import write_run
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_lab(tmp_path_factory.mktemp("lab") / ".oelm")
-
-
-@pytest.fixture
-def lab(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OELM_HOME", str(tmp_path / ".oelm"))
-    return Path(shutil.copytree(template, tmp_path / ".oelm"))
 
 
 @pytest.fixture
@@ -47,14 +34,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     monkeypatch.setattr(local, "start", start)
     monkeypatch.setattr(study_launch, "start", start)
     return made
-
-
-async def wait_until(pilot, holds) -> None:
-    for _ in range(400):
-        if holds():
-            return
-        await pilot.pause(0.02)
-    raise AssertionError("it never came to hold")
 
 
 async def open_launch(app, pilot, *arms: str) -> None:

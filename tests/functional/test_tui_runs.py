@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -16,19 +15,7 @@ from oelm_tui.app import write_crash
 from oelm_tui.lab.view import RunView
 from oelm_tui.screens.run_commands import perform
 from oelm_tui.widgets.log_view import LogView
-from tests.functional.tui_lab import drive, press, run_id, said, settle, text_of, write_lab
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_lab(tmp_path_factory.mktemp("lab") / ".oelm")
-
-
-@pytest.fixture
-def lab(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OELM_HOME", str(tmp_path / ".oelm"))
-    return Path(shutil.copytree(template, tmp_path / ".oelm"))
+from tests.functional.tui_lab import drive, press, run_id, said, settle, text_of, wait_until
 
 
 @pytest.fixture
@@ -45,14 +32,6 @@ def test_a_run_of_slurms_is_stopped_through_slurm(lab, calls, monkeypatch):
     run = read_run(RunFolder(lab / "runs" / run_id("GPT-02", 2)))
     perform("stop", [RunView(dataclasses.replace(run, launcher="slurm"))], lambda words, bad: None)
     assert calls == [("scancel", run.id, False)]
-
-
-async def wait_until(pilot, holds) -> None:
-    for _ in range(300):
-        if holds():
-            return
-        await pilot.pause(0.02)
-    raise AssertionError("it never came to hold")
 
 
 @pytest.mark.parametrize(

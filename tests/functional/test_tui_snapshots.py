@@ -12,12 +12,7 @@ from pathlib import Path
 import pytest
 
 from oelm_tui import glyphs
-from tests.functional.tui_lab import make_app, press, run_id, settle, write_lab
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_lab(tmp_path_factory.mktemp("lab") / ".oelm")
+from tests.functional.tui_lab import make_app, press, run_id, settle
 
 
 @pytest.fixture(autouse=True)

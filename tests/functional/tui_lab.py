@@ -151,6 +151,14 @@ def make_app(root: Path, readonly: bool = False) -> OelmApp:
     return OelmApp(readonly=readonly, sources=sources(root), load=catalogue, every=60.0)
 
 
+async def wait_until(pilot, holds) -> None:
+    for _ in range(400):
+        if holds():
+            return
+        await pilot.pause(0.02)
+    raise AssertionError("it never came to hold")
+
+
 async def settle(pilot, rounds: int = 3) -> None:
     """Waits until the threads have said all they have to say and the screen has drawn it."""
     app = pilot.app

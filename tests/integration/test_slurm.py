@@ -196,6 +196,8 @@ def test_a_job_cancelled_in_the_middle_of_a_lane_does_not_let_others_past(lab: S
     first = lab.start(SLOW, device="cpu")
     middle, last = lab.start(5, device="cpu"), lab.start(5, device="cpu")
     lab.reaches(first, 1)
+    waits = next(run for run in slurm.overlay(list_runs(lab.root), queue.Desk()) if run.id == last.id)
+    assert (waits.message or "").count("afterany:") == 1
     slurm.stop(middle)
     assert lab.end(middle) == ("stopped", "user")
     assert "Dependency" in (lab.look(last).message or "")

@@ -14,6 +14,7 @@ from oelm_core.config import (
     Experiment,
     as_dict,
     build_experiment,
+    build_study,
     config_hash,
     layer_numbers,
     merge,
@@ -148,6 +149,11 @@ def test_an_unreadable_override_is_refused(text: str) -> None:
 def test_a_resolved_experiment_survives_a_round_trip() -> None:
     arm = experiment(baseline="b", method={"init": "head-qr", "from": "pretrained", "freeze": ["query", "key"]})
     assert build_experiment(as_dict(arm), "again") == arm
+
+
+def test_a_study_takes_a_seed_written_twice_once() -> None:
+    study = build_study({"id": "s", "title": "t", "question": "q?", "arms": ["x"], "seeds": [43, 42, 43]}, "here")
+    assert study.seeds == [43, 42]
 
 
 def test_the_hash_ignores_seed_paths_and_labels_but_no_setting_that_matters() -> None:

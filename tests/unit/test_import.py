@@ -19,6 +19,7 @@ from oelm_core.importing.log import read_log
 from oelm_core.presets import SHIPPED, Catalogue, load_folders
 from oelm_core.runs.metrics import read_metrics
 from oelm_core.runs.store import list_runs
+from oelm_tui import cli
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +104,7 @@ def test_a_folder_of_folders_is_imported_whole_and_compared(tmp_path, catalogue)
     gpt_folder(tmp_path / "outputs", "GPT-01_baseline", "baseline", 4.27, GPT_LOG)
     gpt_folder(tmp_path / "outputs", "GPT-02_oelm_freeze", "oelm_freeze", 4.69)
     gpt_folder(tmp_path / "outputs", "GPT-03_oelm_random", "oelm_random", 4.97)
-    assert len(import_folders([tmp_path / "outputs"], catalogue, tmp_path / "runs")) == 3
+    assert len(list(import_folders([tmp_path / "outputs"], catalogue, tmp_path / "runs"))) == 3
     (group,) = compare_runs(list_runs(tmp_path / "runs"), catalogue).groups
     assert group.baseline == "GPT-01"
     assert {pair.arm: round(pair.delta, 3) for pair in group.pairs} == {"GPT-02": 0.098, "GPT-03": 0.164}
@@ -185,10 +186,26 @@ def test_a_folder_with_nothing_to_import_is_a_clear_error(tmp_path, catalogue, c
     folder.mkdir()
     if content is not None:
         (folder / "training.log").write_text(content)
-    with pytest.raises(BadInput, match="empty"):
-        import_folders([folder], catalogue, tmp_path / "runs")
-    with pytest.raises(BadInput, match="no such folder"):
-        import_folders([tmp_path / "absent"], catalogue, tmp_path / "runs")
+    empty, absent = import_folders([folder, tmp_path / "absent"], catalogue, tmp_path / "runs")
+    assert isinstance(empty, BadInput)
+    assert str(folder) in str(empty)
+    assert isinstance(absent, BadInput)
+    assert "no such folder" in str(absent)
+
+
+def test_the_good_ones_of_several_are_imported_and_each_bad_one_is_said(tmp_path, monkeypatch, capsys):
+    good = [gpt_folder(tmp_path / "outputs", name, "baseline", ppl) for name, ppl in (("one", 4.3), ("three", 4.4))]
+    (tmp_path / "outputs" / "two").mkdir()
+    (tmp_path / "outputs" / "two" / "training.log").write_text("")
+    monkeypatch.setenv("OELM_HOME", str(tmp_path / "home"))
+    command = ["oelm", "import", str(tmp_path / "junk"), str(tmp_path / "outputs"), str(good[0])]
+    monkeypatch.setattr("sys.argv", command)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    said = capsys.readouterr()
+    assert len(set(said.out.split())) == len(list_runs()) == 2
+    sentences = [line for line in said.err.splitlines() if str(tmp_path) in line]
+    assert [("junk" in line, "two" in line) for line in sentences] == [(True, False), (False, True)]
 
 
 def test_a_restarted_log_replaces_the_steps_it_repeats(tmp_path):

@@ -46,8 +46,9 @@ def test_the_demo_study_is_reported_as_in_its_golden_file(comparison, layout):
 
 def test_a_study_report_has_all_its_parts_in_order(comparison):
     headings = re.findall(r"^## (.*)$", render(comparison, "markdown"), re.M)
-    wanted = ["Question", "Recipe", "Results", "Curves", "Significance", "Fairness", "How to reproduce"]
+    wanted = ["Question", "Recipe", "Results", "Fairness", "Curves", "Significance", "How to reproduce"]
     assert [heading for heading in headings if heading in wanted] == wanted
+    assert headings.index("Fairness") == headings.index("Results") + 1
 
 
 def test_markdown_tables_have_as_many_cells_in_every_row(comparison):

@@ -66,6 +66,15 @@ def test_a_folder_that_cannot_be_read_has_its_line_and_the_rest_goes_on(tmp_path
     assert found[3].state == "unknown"
 
 
+def test_a_number_that_is_none_does_not_hide_the_rest(tmp_path: Path) -> None:
+    make(tmp_path, seed=1)
+    odd = make(tmp_path, seed=2, created=float("nan"))
+    write_json(odd.path / "state.json", {"state": "finished", "step": float("inf"), "heartbeat": float("nan")})
+    found = {run.seed: run for run in list_runs(tmp_path)}
+    assert found[1].created == 1001.0
+    assert (found[2].created, found[2].step, found[2].heartbeat) == (0.0, 0, None)
+
+
 def test_the_metric_is_the_best_so_far_and_then_the_results(tmp_path: Path) -> None:
     run = make(tmp_path, state="running")
     assert read_run(run).metric_value is None

@@ -85,6 +85,20 @@ def test_why_a_job_waits_is_said_with_slurms_own_word_and_the_expected_start() -
     assert words.running(Word("7", "RUNNING", left="3:20:00", node="n4")) == "Slurm job 7 runs on n4, 3:20:00 left"
 
 
+def test_a_job_in_a_lane_names_the_one_before_it_and_the_run_it_was_told_to_wait_for() -> None:
+    lane = ask.parse_squeue(
+        "5|RUNNING|None|0|1:00|n1|(null)|a\n"
+        "6|PENDING|Dependency|N/A|1:00||afterany:5(unfulfilled)|b\n"
+        "7|PENDING|Dependency|N/A|1:00||afterany:5(unfulfilled),afterany:6(unfulfilled)|c\n"
+        "8|PENDING|Dependency|N/A|1:00||afterok:5(unfulfilled),afterany:5(unfulfilled),afterany:6(unfulfilled),"
+        "afterany:7(unfulfilled)|d\n"
+    )
+    others = {word.job: word for word in lane}
+    named = [words.directly(word, others).waits_for for word in lane]
+    assert named == ["", "afterany:5", "afterany:6", "afterok:5,afterany:7"]
+    assert words.directly(lane[2], {"7": lane[2]}) == lane[2]  # nothing is known of the others: all are named
+
+
 def test_silence_is_no_refusal() -> None:
     assert is_silence("Unable to contact slurm controller (connect failure)")
     assert is_silence("Socket timed out on send/recv operation")

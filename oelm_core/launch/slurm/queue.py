@@ -134,7 +134,7 @@ def _truth(folder: RunFolder, files: Truth, handed: Submission | None, heard: He
         return _unheard(folder, files, handed, key in heard.asked)
     if word.state in words.PENDING:
         again = "Again in line: " if files.state in FINAL or (folder.read("state") or {}).get("attempt") else ""
-        return Truth("queued", None, again + words.pending(word, time.time()))
+        return Truth("queued", None, again + words.pending(words.directly(word, heard.words), time.time()))
     if not word.over:
         return _under_way(folder, files, word)
     return _over(folder, handed, word)

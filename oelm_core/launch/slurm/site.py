@@ -59,7 +59,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = read_yaml(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # a home that is a file is told elsewhere
         return {}
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}.") from None

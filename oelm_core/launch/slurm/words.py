@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from oelm_core.launch.ending import UNSAVED
@@ -70,6 +71,19 @@ def pending(word: Word, now: float) -> str:
     if word.start is not None and word.start > now:
         text += f", start expected {clock(word.start, now)}"
     return text
+
+
+def directly(word: Word, others: Mapping[str, Word]) -> Word:
+    """Names only what a job waits for itself: in a lane not the jobs that the one before it waits for in turn.
+
+    >>> before = {"6": Word("6", "PENDING", waits_for="afterany:5")}
+    >>> directly(Word("7", "PENDING", waits_for="afterany:5,afterany:6"), before).waits_for
+    'afterany:6'
+    """
+    conditions = word.waits_for.split(",")
+    before = [others[job] for one in conditions if (job := one.rpartition(":")[2]) in others]
+    further = {condition for other in before for condition in other.waits_for.split(",")}
+    return word._replace(waits_for=",".join(one for one in conditions if one not in further))
 
 
 def running(word: Word) -> str:
