@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 from textual.reactive import var
+from textual.scrollbar import ScrollBar, ScrollBarRender
 
 from oelm_core.errors import LabError
 from oelm_core.runs.folder import home as lab_home
@@ -38,6 +39,13 @@ STALE = 5.0
 """Seconds without a snapshot after which the header says so: the disk hangs, the screen does not."""
 
 
+class AsciiScrollBars(ScrollBarRender):
+    """Ends at whole cells: parts of one need signs that are not ASCII."""
+
+    VERTICAL_BARS = [" "] * 8
+    HORIZONTAL_BARS = [" "] * 8
+
+
 class OelmApp(App[None]):
     CSS_PATH = "app.tcss"
     TITLE = "OELM"
@@ -57,6 +65,8 @@ class OelmApp(App[None]):
     ) -> None:
         """`sources`, `load` and `every` are for tests: their own clock, runs, devices and catalogue."""
         super().__init__()
+        ScrollBar.renderer = AsciiScrollBars if glyphs.signs.ascii_only else ScrollBarRender
+        self.set_class(glyphs.signs.ascii_only, "-ascii-only")
         self.readonly = readonly
         self.settings = Settings.read(lab_home())
         for theme in (DARK, LIGHT):
@@ -275,6 +285,12 @@ class OelmApp(App[None]):
         from oelm_tui.screens.dialogs import Help
 
         self.push_screen(Help())
+
+    def action_command_palette(self) -> None:
+        from textual.command import CommandPalette
+
+        if not CommandPalette.is_open(self):
+            self.push_screen(CommandPalette(placeholder="Find an action", id="--command-palette"))
 
     def action_leave(self) -> None:
         self.exit()

@@ -51,7 +51,6 @@ class Compare(Screen[None]):
     Compare.-narrow.-part-curves #below, Compare.-narrow.-part-fairness #below { display: block; }
     Compare.-narrow.-part-curves #curves { display: block; }
     Compare.-narrow.-part-fairness #fairness-box { display: block; }
-    .-ascii #results, .-ascii #curves, .-ascii #fairness-box { border: ascii $border-blurred; }
     """
     app: OelmApp
 

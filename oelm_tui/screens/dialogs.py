@@ -12,12 +12,12 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Static
 
+from oelm_tui import glyphs
 from oelm_tui.actions import ACTIONS, shown_key
 from oelm_tui.panels.text import heading
 from oelm_tui.widgets.lines import Line, ScrollLines
 
 DIALOG_CSS = """
-ModalScreen { align: center middle; background: $background 60%; }
 .dialog {
     width: 76;
     max-width: 96%;
@@ -34,8 +34,16 @@ ModalScreen { align: center middle; background: $background 60%; }
 .dialog Static { height: auto; }
 #help { width: 100; height: 94%; }
 #help ScrollLines { height: 1fr; background: $surface; }
-.-ascii .dialog { border: ascii $primary; }
+.dialog.-ascii { border: ascii $primary; }
 """
+
+
+class Dialog(Vertical):
+    """The box of a dialog."""
+
+    def __init__(self, title: str, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id, classes="dialog" + " -ascii" * glyphs.signs.ascii_only)
+        self.border_title = title.replace("[", "\\[")
 
 
 class Confirm(ModalScreen[bool]):
@@ -52,8 +60,7 @@ class Confirm(ModalScreen[bool]):
         self._title, self._what, self._button, self._danger = title, what, button, danger
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog") as box:
-            box.border_title = self._title
+        with Dialog(self._title):
             for words in self._what:
                 yield Static(words, markup=False)
             with Horizontal(classes="buttons"):
@@ -83,8 +90,7 @@ class Form(ModalScreen[dict[str, str] | None]):
         self._title, self._fields, self._about = title, fields, about
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog") as box:
-            box.border_title = self._title
+        with Dialog(self._title):
             if self._about:
                 yield Static(self._about, markup=False)
             for name, label, value in self._fields:
@@ -117,8 +123,7 @@ class Help(ModalScreen[None]):
     BINDINGS = [Binding("escape,q,question_mark", "leave", show=False)]
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog", id="help") as box:
-            box.border_title = "Keys (esc closes)"
+        with Dialog("Keys (esc closes)", id="help"):
             yield ScrollLines(id="keys")
 
     def on_mount(self) -> None:

@@ -91,7 +91,6 @@ class Launch(Screen[None]):
     Launch.-narrow #form .row { height: 2; }
     Launch.-narrow #form Checkbox { margin-top: 0; }
     Launch.-narrow #form .buttons { margin-top: 0; }
-    .-ascii #form, .-ascii #recipe { border: ascii $border-blurred; }
     """
     app: OelmApp
 

@@ -11,6 +11,7 @@ from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.screen import Screen
 
+from oelm_tui import glyphs
 from oelm_tui.lab.comparing import samples_of
 from oelm_tui.panels.measured import sample_lines
 from oelm_tui.widgets.bars import TabBar
@@ -25,7 +26,6 @@ class SideBySide(Screen[None]):
     CSS = """
     .side { width: 1fr; border: round $border-blurred; border-title-color: $secondary; padding: 0 1; }
     .side:focus { border: round $primary; border-title-color: $primary; }
-    .-ascii .side { border: ascii $border-blurred; }
     """
     app: OelmApp
 
@@ -45,6 +45,7 @@ class SideBySide(Screen[None]):
                 yield text
 
     def on_mount(self) -> None:
+        self.set_class(glyphs.signs.ascii_only, "-ascii")
         self.query_one("#side-0").focus()
 
         def read() -> None:
