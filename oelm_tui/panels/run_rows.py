@@ -18,7 +18,7 @@ COLUMNS = (
     Column("state", "", 1, keep=200),
     Column("preset", "preset", 18, keep=190, grow=True),
     Column("method", "method", 11, keep=90),
-    Column("seed", "seed", 4, right=True, keep=50),
+    Column("seed", "seed", 4, right=True, keep=70),
     Column("dev", "dev", 4, keep=40),
     Column("step", "step", 11, right=True, keep=150),
     Column("rate", "rate", 8, right=True, keep=20),

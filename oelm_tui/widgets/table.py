@@ -20,7 +20,7 @@ from oelm_tui.widgets.cells import BaseStyle, Cell, Run, fit, strip_of, width_of
 
 @dataclass(frozen=True)
 class Column:
-    """`keep` decides who stays when it gets narrow: the lowest goes first.
+    """`keep` decides who gets room when it is narrow: the highest first.
 
     `grow` columns take what is left over, in their order and as far as their contents need it; the last takes the rest.
     """
@@ -249,10 +249,15 @@ def lay_out(columns: Sequence[Column], width: int, natural: Mapping[str, int]) -
         else column.width
         for column in columns
     }
-    kept = list(columns)
-    while len(kept) > 1 and sum(least[column.key] + 1 for column in kept) > width:
-        kept.remove(min(kept, key=lambda column: column.keep))
-    spare = max(0, width - sum(least[column.key] + 1 for column in kept))
+    # A wide column that finds no room leaves it to the narrow ones after it.
+    chosen: list[Column] = []
+    room = width
+    for column in sorted(columns, key=lambda column: -column.keep):
+        if least[column.key] + 1 <= room or not chosen:
+            chosen.append(column)
+            room -= least[column.key] + 1
+    kept = [column for column in columns if column in chosen]
+    spare = max(0, room)
     last = next((column for column in reversed(kept) if column.grow), None)
     widths: list[tuple[Column, int]] = []
     for column in kept:

@@ -25,7 +25,7 @@ from oelm_tui.lab.view import Notes, alarm_of, pace_of, view_of
 from oelm_tui.panels.config import differences
 from oelm_tui.panels.devices import device_lines
 from oelm_tui.panels.preset_rows import tallies, tree_rows
-from oelm_tui.panels.run_rows import method_name, short_device
+from oelm_tui.panels.run_rows import COLUMNS, method_name, short_device
 from oelm_tui.screens.dialogs import help_lines
 from oelm_tui.widgets.cells import fit, width_of
 from oelm_tui.widgets.table import Column, lay_out
@@ -264,6 +264,15 @@ def test_columns_are_dropped_in_their_order_and_the_rest_is_shared_out():
     assert [c.key for c, _ in lay_out(columns, 6, {"c": 8})] == ["a"]
     empty = lay_out(columns, 13, {})
     assert [(c.key, w) for c, w in empty] == [("a", 5), ("b", 5), ("c", 0)]  # nothing in c: it drives nobody out
+
+
+def test_a_long_remark_that_finds_no_room_does_not_cost_seed_device_and_age_theirs():
+    """At 120x36 the runs have 76 columns: with a preset of 18 letters and a remark, seeds must still be told apart."""
+    natural = {"preset": 18, "remark": 40}
+    shown = {column.key for column, _ in lay_out(COLUMNS, 74, natural)}
+    assert {"state", "preset", "method", "seed", "step", "left", "metric", "flag"} <= shown
+    short = {column.key for column, _ in lay_out(COLUMNS, 74, natural | {"preset": 9})}
+    assert {"seed", "dev", "age"} <= short
 
 
 def test_chinese_text_is_cut_and_padded_by_what_it_takes_on_the_screen():
