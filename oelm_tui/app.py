@@ -81,7 +81,7 @@ class OelmApp(App[None]):
         self.crash_file: Path | None = None
         self._when_presets_come: Callable[[], object] | None = None
         self._presets_asked = False
-        self._told: set[tuple[str, str]] | None = None
+        self._told: set[tuple[str, str, float]] | None = None
         self._sampled_at = time.monotonic()
         self.desks: dict[str, Desk[Any, Any]] = {
             "lab": Desk("lab", lambda _: self.sampler.sample(), self._deliver_snapshot, every, self.tell),
@@ -201,7 +201,7 @@ class OelmApp(App[None]):
 
     def _raise_attention(self, snapshot: Snapshot) -> None:
         """A toast and a bell for what went wrong since we look; what was there before only keeps its mark."""
-        wrong = {(view.id, view.alarm.kind): view for view in snapshot.runs if view.needs_a_look and view.alarm}
+        wrong = {(v.id, v.alarm.kind, v.alarm.since): v for v in snapshot.runs if v.needs_a_look and v.alarm}
         if self._told is not None:
             for key in set(wrong) - self._told:
                 view = wrong[key]

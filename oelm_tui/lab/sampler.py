@@ -122,7 +122,8 @@ class LabSampler:
             known.records = []
         known.marks = marks
         notes = replace(known.notes, seen=max(known.notes.seen, seen)) if seen else known.notes
-        known.view = view_of(run, known.records, notes, known.moved, now, log_path(run))
+        before = known.view.alarm if known.view is not None else None
+        known.view = view_of(run, known.records, notes, known.moved, now, log_path(run), before)
         return known.view
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,7 @@ def alarm_of(run: Run, records: Sequence[Mapping[str, Any]], moved: float, now: 
         return Alarm("lost", run.message or "its processes are gone", run.heartbeat or run.created)
     if run.state != "running":
         return None
-    for record in reversed(records):
+    for record in records:
         loss = record.get("loss")
         if isinstance(loss, (int, float)) and not math.isfinite(loss):
             return Alarm("nonfinite", f"loss is {loss} at step {record['step']}", float(record.get("t", now)))
@@ -136,12 +136,33 @@ def alarm_of(run: Run, records: Sequence[Mapping[str, Any]], moved: float, now: 
     return None
 
 
+PASSING = ("stalled", "nonfinite")
+"""Troubles a run may get over by itself; somebody should have seen them all the same."""
+
+
+def lasting(before: Alarm | None, alarm: Alarm | None, seen: float) -> Alarm | None:
+    """The alarm to show after the one shown before: a trouble that passed stays until seen, one that goes on is one."""
+    if before is None or before.kind not in PASSING:
+        return alarm
+    if alarm is None:
+        past = before.words if before.words.startswith("earlier: ") else f"earlier: {before.words}"
+        return replace(before, words=past) if before.since > seen else None
+    return replace(alarm, since=before.since) if alarm.kind == before.kind else alarm
+
+
 def view_of(
-    run: Run, records: Sequence[Mapping[str, Any]], notes: Notes, moved: float, now: float, log: Path | None = None
+    run: Run,
+    records: Sequence[Mapping[str, Any]],
+    notes: Notes,
+    moved: float,
+    now: float,
+    log: Path | None = None,
+    before: Alarm | None = None,
 ) -> RunView:
     live = run.state in ("running", "stopping")
     pace = pace_of(records) if live else None
     left = (run.total - run.step) / pace if pace and run.total and run.state == "running" else None
     took = (run.ended - run.started) if run.ended and run.started else None
     last: Mapping[str, Any] = next((record for record in reversed(records) if record.get("kind") == "train"), {})
-    return RunView(run, pace, left, took, last, alarm_of(run, records, moved, now), notes, log or run.folder.log)
+    alarm = lasting(before, alarm_of(run, records, moved, now), notes.seen)
+    return RunView(run, pace, left, took, last, alarm, notes, log or run.folder.log)

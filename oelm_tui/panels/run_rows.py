@@ -10,7 +10,7 @@ from oelm_tui.glyphs import STATE_ROLES
 from oelm_tui.lab import numbers
 from oelm_tui.lab.elsewhere import short_card
 from oelm_tui.lab.query import Query
-from oelm_tui.lab.view import RunView
+from oelm_tui.lab.view import PASSING, RunView
 from oelm_tui.widgets.cells import Cell
 from oelm_tui.widgets.table import Column, Row
 
@@ -57,7 +57,7 @@ def short_device(devices: Sequence[str]) -> str:
 def remark(view: RunView) -> Cell:
     """Why it stands where it stands, or what people noted."""
     run = view.run
-    if view.alarm is not None and run.state == "running":
+    if view.alarm is not None and view.alarm.kind in PASSING:
         return (view.alarm.words, "bad")
     if run.state in ("failed", "lost"):
         return (REASONS.get(run.reason or "", "") or run.message or run.state, "bad")

@@ -265,6 +265,10 @@ def test_attention_is_raised_once_and_stays_until_seen(lab, monkeypatch):
                 break
             await pilot.pause(0.02)
         assert json.loads((run.folder.path / "notes.json").read_text())["seen"] == NOW
+        change(run, state="failed", reason="oom", message="out of memory", ended=NOW + 60)  # resumed, failed again
+        app.desks["lab"].ask(None)
+        await settle(pilot)
+        assert rung == [1, 1]
 
     drive(lab, script)
 

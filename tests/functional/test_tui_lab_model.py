@@ -82,6 +82,26 @@ def test_a_mark_stays_until_it_was_seen_and_comes_back_for_a_new_failure(lab):
     assert again.needs_a_look
 
 
+def test_a_trouble_that_passed_keeps_its_mark_until_seen(running):
+    """A run that stalled over night and went on by itself still says so in the morning."""
+    records = [train(step, NOW - 1000 + step) for step in range(0, 100, 10)]
+    stalled = view_of(running, records, Notes(), NOW - 60, NOW)
+    moving = view_of(running, records, Notes(), NOW, NOW, before=stalled.alarm)
+    later = view_of(running, records, Notes(), NOW, NOW, before=moving.alarm)
+    assert later.needs_a_look
+    assert later.alarm is not None
+    assert later.alarm.words == "earlier: no step for 60 s, usually 10.0 s"
+    assert view_of(running, records, Notes(seen=NOW), NOW, NOW, before=later.alarm).alarm is None
+
+
+def test_a_loss_that_stays_non_finite_is_one_trouble_and_not_a_new_one_with_each_record(running):
+    first = view_of(running, [train(5, NOW, loss=math.nan)], Notes(), NOW, NOW)
+    seen = Notes(seen=NOW + 1)
+    next_one = view_of(running, [train(6, NOW + 5, loss=math.nan)], seen, NOW, NOW + 5, before=first.alarm)
+    assert next_one.alarm is not None
+    assert not next_one.needs_a_look
+
+
 def test_notes_of_others_survive_ours(lab, running):
     write_notes(running, tags=["a"], someone_elses=1)
     write_notes(running, note="ours")
