@@ -258,7 +258,19 @@ class OelmApp(App[None]):
         else:
             from oelm_tui.screens.launch import Launch
 
-            self.push_screen(Launch(arms, study))
+            self.push_screen(Launch(arms, study), self._launched)
+
+    def _launched(self, yes: bool | None) -> None:
+        """What was launched is no longer marked: the next launch is another one."""
+        from oelm_tui.screens.home import Home
+
+        for screen in self.screen_stack:
+            if yes and isinstance(screen, Home):
+                screen.tree_of_presets.clear_marks()
+
+    @property
+    def presets_folder(self) -> str:
+        return str(self._presets) if self._presets else ""
 
     def open_compare(
         self,

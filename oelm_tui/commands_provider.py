@@ -8,13 +8,16 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from oelm_tui.actions import ACTIONS, Action
 
+_INSIDE = {"home": ("curves", "log"), "fulllog": ("log",)}
+"""What a screen holds that has actions of its own."""
+
 
 class LabCommands(Provider):
     """Every action of the screen in front and of the app."""
 
     def _actions(self) -> list[Action]:
         place = type(self.screen).__name__.lower()
-        places = {"app", place} | ({"curves", "log"} if place == "home" else set())
+        places = {"app", place, *_INSIDE.get(place, ())}
         return [action for action in ACTIONS if action.palette and action.where in places]
 
     async def _run(self, action: Action) -> None:

@@ -12,6 +12,7 @@ from oelm_core.errors import BadInput
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
     from oelm_core.presets import Catalogue
+    from oelm_tui.lab.cards import Card
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Plan:
     settings: str = ""
     after: str = ""
     launcher: str = "local"
+    presets: str = ""
+    """The folder of the user's own presets, when the screen was opened with one."""
 
     def seed_numbers(self) -> list[int]:
         """`42 43` or `42,43`; none means the preset's own (or the study's list)."""
@@ -62,6 +65,8 @@ class Plan:
             words += ["--after", self.after]
         if self.launcher != "local":
             words += ["--launcher", self.launcher]
+        if self.presets:
+            words += ["--presets", self.presets]
         return words
 
 
@@ -70,7 +75,7 @@ def experiments(plan: Plan, catalogue: Catalogue) -> list[Experiment]:
     from oelm_core.config import override
 
     names = catalogue.study(plan.study).arms if plan.study else plan.arms
-    return [override(catalogue.experiment(name), plan.setting_texts()) for name in names]
+    return [override(catalogue.named(name), plan.setting_texts()) for name in names]
 
 
 def check(plan: Plan, catalogue: Catalogue) -> list[Experiment]:
@@ -86,13 +91,16 @@ def check(plan: Plan, catalogue: Catalogue) -> list[Experiment]:
 def launch(plan: Plan, catalogue: Catalogue, started: Callable[[str], object]) -> list[str]:
     """Starts everything; runs in a thread. `started` hears each run id."""
     from oelm_core.launch import anywhere
+    from oelm_core.runs.store import find_run
 
     found = check(plan, catalogue)
     seeds = plan.seed_numbers()
+    # Found once: with several arms, @last would else mean the arm just started.
+    after = find_run(plan.after).id if plan.after else None
     options: dict[str, Any] = {
         "device": plan.device,
         "per_run": plan.cards_per_run(),
-        "after": plan.after or None,
+        "after": after,
         "command": plan.command(),
     }
     ids: list[str] = []
@@ -117,3 +125,18 @@ def total_runs(plan: Plan, catalogue: Catalogue, found: Sequence[Experiment]) ->
     if plan.study:
         return len(found) * len(seeds or catalogue.study(plan.study).seeds)
     return len(found) * max(1, len(seeds))
+
+
+def would_wait(plan: Plan, cards: Sequence[Card]) -> str:
+    """Why the first run could not start at once, in a sentence; nothing when it can."""
+    if plan.device == "cpu" or not cards:
+        return ""
+    named = plan.device.split(",")
+    wanted = [card for card in cards if plan.device == "auto" or card.index in named]
+    free, needed = [card for card in wanted if card.whose == "free"], plan.cards_per_run()
+    if len(free) >= needed:
+        return ""
+    if needed > 1:
+        return f"{needed} free cards are needed and {len(free)} found; choose others, or let it wait"
+    which = "every card" if plan.device == "auto" else "GPU " + " and ".join(card.index for card in wanted)
+    return f"{which} is busy; choose another card, or let it wait"

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
@@ -18,8 +17,10 @@ from textual.widgets import Button, Checkbox, Input, Label
 
 from oelm_core.errors import LabError
 from oelm_tui import glyphs
+from oelm_tui.actions import bindings
+from oelm_tui.lab.cards import Card
 from oelm_tui.lab.desk import Desk
-from oelm_tui.lab.launching import Plan, check, launch, total_runs
+from oelm_tui.lab.launching import Plan, check, launch, total_runs, would_wait
 from oelm_tui.lab.snapshot import Snapshot
 from oelm_tui.lab.view import RunView
 from oelm_tui.panels.launching import DEVICE_COLUMNS, changed_lines, command_lines, device_rows, recipe_lines
@@ -62,13 +63,10 @@ def cost_of(question: Question) -> Answer:
     return question, {one.id: estimate(one, question.views, question.on) for one in question.experiments}
 
 
-class Launch(Screen[None]):
-    BINDINGS = [
-        Binding("escape", "leave", show=False),
-        Binding("ctrl+s,f5", "go", show=False),
-        Binding("ctrl+y", "copy", show=False),
-        Binding("space", "choose_device", show=False),
-    ]
+class Launch(Screen[bool | None]):
+    """Closes with True when something was launched."""
+
+    BINDINGS = bindings("launch")
     CSS = """
     #launch { height: 1fr; }
     #form { width: 46; border: round $border-blurred; border-title-color: $secondary; padding: 0 1; }
@@ -160,6 +158,7 @@ class Launch(Screen[None]):
             self._value("settings"),
             self._value("after").strip(),
             "slurm" if self._to_slurm else "local",
+            self.app.presets_folder,
         )
 
     @property
@@ -270,8 +269,9 @@ class Launch(Screen[None]):
             self.app.say(self._problem or "the presets are still being read", bad=True)
             return
         others = self._others_cards()
-        if others and not self.query_one("#wait", Checkbox).value:
-            self.app.say(f"{others[0]} is busy; choose another card, or let it wait", bad=True)
+        busy = "" if self.query_one("#wait", Checkbox).value else self._busy()
+        if busy:
+            self.app.say(busy, bad=True)
         elif others:
             self.app.push_screen(
                 Confirm(
@@ -284,12 +284,20 @@ class Launch(Screen[None]):
         else:
             self._start()
 
-    def _others_cards(self) -> list[str]:
+    def _cards(self) -> tuple[Card, ...]:
         machine = self.app.snapshot.machine if self.app.snapshot else None
-        cards = machine.cards if machine else ()
+        return machine.cards if machine else ()
+
+    def _busy(self) -> str:
+        """Why a run would have to wait, or nothing."""
+        return "" if self._to_slurm else would_wait(self.plan(), self._cards())
+
+    def _others_cards(self) -> list[str]:
+        if self._to_slurm:
+            return []
         return [
             f"GPU {card.index}: {card.label}"
-            for card in cards
+            for card in self._cards()
             if card.index in self._chosen and card.whose in ("other", "lost")
         ]
 
@@ -305,7 +313,7 @@ class Launch(Screen[None]):
             self.app.say_from_thread(f"started {words}")
 
         self.app.in_thread(work)
-        self.dismiss(None)
+        self.dismiss(True)
 
     def action_copy(self) -> None:
         try:

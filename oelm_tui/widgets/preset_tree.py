@@ -42,8 +42,9 @@ class PresetTree(Table):
 
     @property
     def arms(self) -> list[str]:
-        """The marked arms, or the one under the cursor."""
-        keys = [row.key for row in self.rows if row.key in self.marked] or [self.key or ""]
+        """The marked arms, those in folded groups too, or the one under the cursor."""
+        shown = [row.key for row in self.rows if row.key in self.marked]
+        keys = [*shown, *sorted(self.marked.difference(shown))] or [self.key or ""]
         return [key.removeprefix("arm/") for key in keys if key.startswith("arm/")]
 
     @property

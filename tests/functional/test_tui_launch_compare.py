@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,12 +15,13 @@ from oelm_core.launch import local
 from oelm_core.launch import study as study_launch
 from oelm_core.runs.folder import write_json
 from oelm_tui.lab.estimate import estimate
-from oelm_tui.lab.launching import Plan, check
+from oelm_tui.lab.launching import Plan, check, launch, would_wait
 from oelm_tui.lab.view import RunView
 from oelm_tui.lab.work import parameters
 from oelm_tui.screens.compare import Compare
+from oelm_tui.screens.dialogs import help_lines
 from oelm_tui.screens.launch import Launch
-from tests.functional.tui_lab import catalogue, drive, press, run_id, said, settle, text_of, wait_until
+from tests.functional.tui_lab import cards, catalogue, drive, press, run_id, said, settle, text_of, wait_until
 from tests.run_factory import write_run
 
 
@@ -100,6 +102,7 @@ def test_launching_two_marked_presets_starts_both_on_the_chosen_card(lab, starte
         ]
         assert started[0]["command"] == ["oelm", "run", "sst2-baseline", "sst2-oelm", "--device", "3"]
         await wait_until(pilot, lambda: "started 2 runs" in said(app))
+        assert app.screen.tree_of_presets.marked == set()  # the next l starts something else
 
     drive(lab, script)
 
@@ -121,6 +124,62 @@ def test_a_card_someone_else_uses_asks_before_it_queues(lab, started):
         await wait_until(pilot, lambda: len(started) == 1)
 
     drive(lab, script)
+
+
+@pytest.mark.parametrize("device", ["2", "0,2"])
+def test_without_waiting_a_card_of_our_own_that_is_busy_is_refused_too(lab, started, device):
+    async def script(app, pilot):
+        await open_launch(app, pilot, "sst2-oelm")
+        for card in device.split(","):
+            app.screen.query_one("#devices-choice").go_to(card)
+            await press(pilot, "space")
+        app.screen.query_one("#wait").value = False
+        await press(pilot, "ctrl+s")
+        assert "is busy; choose another card, or let it wait" in said(app)
+        assert started == []
+
+    drive(lab, script)
+
+
+def test_auto_waits_only_when_no_card_is_free():
+    taken = [card for card in cards() if card.whose != "free"]
+    assert would_wait(Plan(("a",)), cards()) == ""
+    assert would_wait(Plan(("a",)), taken) == "every card is busy; choose another card, or let it wait"
+    assert would_wait(Plan(("a",), per_run="2"), cards()).startswith("2 free cards are needed and 1 found")
+    assert would_wait(Plan(("a",), device="cpu"), taken) == would_wait(Plan(("a",)), ()) == ""
+
+
+def test_several_arms_after_the_last_run_all_wait_for_that_run(lab, started):
+    """As the headless command does: the second arm does not wait for the first."""
+    launch(Plan(("sst2-baseline", "sst2-oelm"), after="@last"), catalogue(), lambda _: None)
+    newest = max(path.name for path in (lab / "runs").iterdir() if path.name.startswith("XNLI-02"))
+    assert [one["after"] for one in started] == [newest, newest]
+
+
+def test_a_marked_arm_in_a_folded_group_is_launched_too(lab):
+    async def script(app, pilot):
+        await press(pilot, "1")
+        tree = app.screen.tree_of_presets
+        assert tree.go_to("arm/sst2-oelm")
+        await press(pilot, "space")
+        assert tree.go_to("arm/GPT-02")
+        await press(pilot, "space", "left", "left")
+        assert set(tree.arms) == {"sst2-oelm", "GPT-02"}
+
+    drive(lab, script)
+
+
+def test_the_keys_of_the_form_are_in_the_help_and_the_palette(lab, started):
+    async def script(app, pilot):
+        await open_launch(app, pilot, "sst2-oelm")
+        await press(pilot, "ctrl+p")
+        await pilot.press(*"start what")
+        await pilot.pause(0.5)
+        await pilot.press("enter", "enter")
+        await wait_until(pilot, lambda: len(started) == 1)
+
+    drive(lab, script)
+    assert any("Start what the right side shows" in text for line in help_lines(100) for text, _ in line)
 
 
 def test_a_study_launches_its_arms_interleaved(lab, started):
@@ -153,8 +212,8 @@ def test_a_plan_becomes_the_command_that_does_the_same():
     assert " ".join(plan.command()) == (
         "oelm run GPT-02 --device 2,3 --per-run 2 --seed 1 --seed 2 --set train.lr=1e-4 --after @last"
     )
-    study = Plan((), "sst2", seeds="42 43", launcher="slurm")
-    assert " ".join(study.command()) == "oelm study sst2 --seeds 2 --launcher slurm"
+    study = Plan((), "sst2", seeds="42 43", launcher="slurm", presets="my presets")
+    assert shlex.join(study.command()) == "oelm study sst2 --seeds 2 --launcher slurm --presets 'my presets'"
     with pytest.raises(BadInput, match="42, 43"):
         check(Plan((), "sst2", seeds="7"), catalogue())
 
