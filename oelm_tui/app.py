@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import traceback
@@ -17,7 +18,7 @@ from oelm_core.errors import LabError
 from oelm_core.runs.folder import home as lab_home
 from oelm_core.runs.folder import runs_dir
 from oelm_core.runs.store import Run
-from oelm_tui import glyphs
+from oelm_tui import clipboard, glyphs
 from oelm_tui.actions import bindings
 from oelm_tui.commands_provider import LabCommands
 from oelm_tui.lab.cards import Machine
@@ -233,6 +234,14 @@ class OelmApp(App[None]):
         self.copy_to_clipboard(text)
         self.say(f"{what} copied: {text}")
 
+    def copy_to_clipboard(self, text: str) -> None:
+        """Through the terminal, and through what stands between it and us."""
+        super().copy_to_clipboard(text)
+        if self._driver is not None and (wrapped := clipboard.within_screen(text, os.environ)):
+            self._driver.write(wrapped)
+        if os.environ.get("TMUX") and not self.is_headless:
+            self.run_worker(lambda: clipboard.give_to_tmux(text, os.environ), thread=True, exit_on_error=False)
+
     def refuse_writing(self) -> bool:
         """In --readonly: says so and returns True."""
         if self.readonly:
@@ -301,7 +310,7 @@ class OelmApp(App[None]):
     def action_command_palette(self) -> None:
         from textual.command import CommandPalette
 
-        if not CommandPalette.is_open(self):
+        if not isinstance(self.screen, CommandPalette):
             self.push_screen(CommandPalette(placeholder="Find an action", id="--command-palette"))
 
     def action_leave(self) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.functional.tui_lab import write_lab
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed"),
@@ -158,6 +160,18 @@ def walk_to(terminal: Terminal, group: str, arm: str) -> None:
     first = next(number for number, line in enumerate(lines) if "BERT" in line)
     terminal.press("Home", *["Down"] * (here - first))
     time.sleep(0.3)
+
+
+def test_what_is_copied_inside_an_untouched_tmux_can_be_pasted(terminal, tmp_path):
+    """tmux as it comes ignores OSC 52 of programs in it, so `copied` would be a lie."""
+    write_lab(tmp_path / "lab")
+    terminal.start(80, 24)
+    terminal.type(f"{shlex.quote(sys.executable)} -m oelm_tui\n")
+    terminal.wait_for("2 finished")
+    terminal.press("End", "p")
+    terminal.wait_for("path copied")
+    terminal.wait_until(lambda _: "sst2-" in terminal("show-buffer"))
+    terminal.press("q")
 
 
 def test_a_crash_leaves_a_clean_terminal_and_names_a_file(terminal, tmp_path):
