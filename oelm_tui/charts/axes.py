@@ -70,6 +70,13 @@ def value_label(value: float, span: float) -> str:
     if value == 0:
         return "0"
     if abs(value) >= 1e5 or abs(value) < 1e-3:
-        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e") if span else f"{value:.3g}"
+        return _power_label(value, span) if span else f"{value:.3g}"
     decimals = max(0, min(6, 1 - math.floor(math.log10(span)))) if span > 0 else 3
     return f"{value:.{decimals}f}"
+
+
+def _power_label(value: float, span: float) -> str:
+    """2.5e-4: two ticks of an axis never get the same label, nor one that is not theirs."""
+    digits = max(0, min(4, math.floor(math.log10(abs(value))) - math.floor(math.log10(abs(span))) + 2))
+    mantissa, _, power = f"{value:.{digits}e}".partition("e")
+    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(power)}"

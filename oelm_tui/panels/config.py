@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from oelm_tui.lab.view import RunView
-from oelm_tui.panels.text import heading, named
+from oelm_tui.panels.text import heading, named, named_lines, wrapped
 from oelm_tui.widgets.lines import Line
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def said(value: Any) -> str:
     return str(value)
 
 
-def config_lines(view: RunView, catalogue: Catalogue | None, baseline: RunView | None) -> list[Line]:
+def config_lines(view: RunView, catalogue: Catalogue | None, baseline: RunView | None, width: int) -> list[Line]:
     run = view.run
     preset: dict[str, Any] = {}
     if catalogue is not None and run.preset in catalogue.experiments:
@@ -60,11 +60,12 @@ def config_lines(view: RunView, catalogue: Catalogue | None, baseline: RunView |
     against = differences(run.config, baseline.run.config) if baseline else {}
     lines: list[Line] = [[(str(run.config.get("title") or run.preset), "label")]]
     if run.config.get("about"):
-        lines.append([(str(run.config["about"]), "faint")])
-    lines += [[], heading("Identity"), named("run", run.id), named("folder", str(run.folder.path))]
+        lines += wrapped(str(run.config["about"]), width, "faint", indent="")
+    lines += [[], heading("Identity"), *named_lines("run", run.id, width)]
+    lines += named_lines("folder", str(run.folder.path), width)
     lines += [named("config hash", run.config_hash), named("seed", str(run.seed))]
     if baseline:
-        lines.append(named("baseline", f"{baseline.run.preset} ({baseline.id})"))
+        lines += named_lines("baseline", f"{baseline.run.preset} ({baseline.id})", width)
     if changed:
         lines += [[], heading(f"Changed from preset {run.preset}")]
         lines += _compared(changed, "preset", "accent")

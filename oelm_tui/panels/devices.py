@@ -17,7 +17,7 @@ def device_lines(machine: Machine | None, history: History, names: dict[str, str
     if machine is None:
         return [[("Looking at the devices.", "faint")]]
     lines: list[Line] = []
-    room = max(10, min(60, width - 42))
+    room = max(10, min(60, width - 46))
     for card in machine.cards:
         lines += _card_lines(card, history, names, room)
     if machine.remote:

@@ -15,7 +15,7 @@ from oelm_tui.lab.launching import Plan
 from oelm_tui.panels.config import said
 from oelm_tui.panels.preset_rows import data_name
 from oelm_tui.panels.run_rows import method_name
-from oelm_tui.panels.text import heading, named, wrapped
+from oelm_tui.panels.text import heading, named, named_lines, wrapped
 from oelm_tui.widgets.cells import Cell
 from oelm_tui.widgets.device_strip import WHOSE_ROLES
 from oelm_tui.widgets.lines import Line
@@ -61,11 +61,12 @@ def recipe_lines(experiment: Experiment, cost: Estimate | None, width: int) -> l
     dot = f" {glyphs.signs.dot} "
     lines: list[Line] = [[(experiment.id, "title"), (f"  {experiment.title}", "")]]
     frozen = ", ".join(method.freeze) or "nothing"
-    lines.append(named("method", f"{method_name(method.name)}{dot}init {method.init}{dot}frozen: {frozen}", width=14))
+    words = f"{method_name(method.name)}{dot}init {method.init}{dot}frozen: {frozen}"
+    lines += named_lines("method", words, width, 14)
     batch = f"{train.batch_size}" + (f" x {train.accumulate}" if train.accumulate > 1 else "")
     recipe = [f"lr {train.lr:g}", train.schedule, f"batch {batch}", f"length {data.max_length}", train.precision]
-    lines.append(named("recipe", dot.join(recipe), width=14))
-    lines.append(named("data", f"{data_name(data.name)}{dot}{experiment.model.name}", width=14))
+    lines += named_lines("recipe", dot.join(recipe), width, 14)
+    lines += named_lines("data", f"{data_name(data.name)}{dot}{experiment.model.name}", width, 14)
     lines += cost_lines(cost, width) if cost else [named("cost", "looking at earlier runs", width=14, role="faint")]
     if experiment.baseline:
         lines.append(named("baseline", experiment.baseline, width=14))

@@ -89,7 +89,7 @@ def _attempt_lines(detail: Detail) -> list[Line]:
 def sample_lines(samples: tuple[Mapping[str, Any], ...], width: int) -> list[Line]:
     """Generated text, newest step first."""
     if not samples:
-        return [[("No samples: only language models write them, at evaluations.", "faint")]]
+        return wrapped("No samples: only language models write them, at evaluations.", width, "faint", indent="")
     lines: list[Line] = []
     step = None
     for sample in reversed(samples):
@@ -117,9 +117,7 @@ def check_lines(detail: Detail) -> list[Line]:
         return [[("No checks.json yet: the worker writes it before its first step.", "faint")]]
     lines: list[Line] = [heading("Is it what it says?")]
     if checks.get("true_baseline") is not None:
-        true = bool(checks["true_baseline"])
-        words = "as loaded" if true else "re-initialised"
-        lines.append(named("true baseline", f"{_sign(true)} Q/K {words}"))
+        lines.append(_baseline_line(bool(checks["true_baseline"]), detail.view.run.method == "baseline"))
     orthogonality = _part(checks, "orthogonality")
     worst, tolerance = orthogonality.get("worst"), orthogonality.get("tolerance")
     if isinstance(worst, (int, float)) and isinstance(tolerance, (int, float)):
@@ -130,11 +128,19 @@ def check_lines(detail: Detail) -> list[Line]:
     if frozen:
         same = bool(frozen.get("unchanged"))
         words = "hash equal before and after" if same else "HASH CHANGED during training"
-        lines.append(named("frozen stayed frozen", f"{_sign(same)} {words}", role=_ROLES[same]))
+        lines.append(named("frozen weights", f"{_sign(same)} {words}", role=_ROLES[same]))
     scale = _part(checks, "qk_scale").get("mean_row_norm")
     if isinstance(scale, (int, float)):
         lines.append(named("Q/K row norm", f"{scale:.3f} on average"))
     return lines + _census_lines(_part(checks, "census")) + _layer_lines(orthogonality)
+
+
+def _baseline_line(untouched: bool, is_baseline: bool) -> Line:
+    """Only a baseline has to be a true one; of another arm it is no fault that Q and K were made anew."""
+    words = "as loaded" if untouched else "re-initialised"
+    if is_baseline:
+        return named("true baseline", f"{_sign(untouched)} Q/K {words}", role=_ROLES[untouched])
+    return named("Q/K at the start", words)
 
 
 def _census_lines(census: Mapping[str, Any]) -> list[Line]:

@@ -20,6 +20,12 @@ def named(name: str, value: str, extra: Run | None = None, width: int = 22, role
     return [*line, extra] if extra else line
 
 
+def named_lines(name: str, value: str, room: int, width: int = 22, role: str = "") -> list[Line]:
+    """As `named`, over as many rows as the value needs."""
+    first, *more = wrapped(value, room - width, role, indent="")
+    return [[(f"  {name}".ljust(width), "faint"), *first], *([(" " * width, ""), *line] for line in more)]
+
+
 def wrapped(words: str, width: int, role: str = "", indent: str = "  ") -> list[Line]:
     """A paragraph folded to the panel; Chinese text is folded by what it takes on the screen."""
     lines: list[Line] = []

@@ -33,15 +33,18 @@ class Header(Lines):
         )
         left: Line = [(" OELM ", "title")]
         counts = dict(self.counts)
-        parts: list[Run] = [(self.place, "faint")] if width >= 100 and self.place else []
-        parts += [(f"{counts[name]} {name}", role) for name, role in _COUNTED if counts.get(name)]
+        parts: list[tuple[int, Run]] = [(1, (self.place, "faint"))] if width >= 100 and self.place else []
+        parts += [(rank, (f"{counts[name]} {name}", role)) for name, role, rank in _COUNTED if counts.get(name)]
         if counts.get("look"):
-            parts.append((f"{glyphs.signs.flag} {counts['look']} need{'s' * (counts['look'] == 1)} a look", "bad"))
+            words = f"{glyphs.signs.flag} {counts['look']} need{'s' * (counts['look'] == 1)} a look"
+            parts.append((9, (words, "bad")))
         if self.readonly:
-            parts.append(("read-only", "wait"))
+            parts.append((7, ("read-only", "wait")))
         if self.problem:
-            parts.append((self.problem, "bad"))
-        for number, part in enumerate(parts):
+            parts.append((8, (self.problem, "bad")))
+        while len(parts) > 1 and len(" OELM ") + sum(cell_len(text) + 3 for _, (text, _) in parts) - 2 > width:
+            parts.remove(min(parts, key=lambda part: part[0]))
+        for number, (_, part) in enumerate(parts):
             left += [(dot if number else " ", "faint"), part]
         used = sum(cell_len(text) for text, _ in left)
         gap = width - used - len(clock) - 1
@@ -50,7 +53,14 @@ class Header(Lines):
         return [[*left, (" " * gap, ""), (clock, "faint")]]
 
 
-_COUNTED = (("running", "ok"), ("waiting", "wait"), ("queued", "wait"), ("failed", "bad"), ("finished", "faint"))
+_COUNTED = (
+    ("running", "ok", 6),
+    ("waiting", "wait", 4),
+    ("queued", "wait", 3),
+    ("failed", "bad", 5),
+    ("finished", "faint", 2),
+)
+"""State, role, and how long it stays when the line gets narrow; what needs a look stays longest."""
 
 
 class TabBar(Lines):
@@ -82,6 +92,7 @@ class TabBar(Lines):
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         names = sum(cell_len(title) + 2 for _, title in self.tabs)
+        after = "" if names > width else " "  # the last tab is never cut on 60 columns
         lead: list[Run] = []
         room = width - names - 1
         for text, role in self.lead:
@@ -94,7 +105,7 @@ class TabBar(Lines):
         self._places = []
         for name, title in self.tabs:
             chosen = name == self.current
-            text = f"[{title}]" if chosen else f" {title} "
+            text = f"[{title}]" if chosen else f" {title}{after}"
             self._places.append((at, at + cell_len(text), name))
             line = [*line, (text, "key|bold" if chosen else "faint")]
             at += cell_len(text)

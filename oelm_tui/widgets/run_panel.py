@@ -180,7 +180,7 @@ class RunPanel(Vertical):
             self.query_one(Chart).show([], "", False)
             return
         if tab == "config":
-            text.show(config_lines(view, self._snapshot.catalogue, self._snapshot.baseline_of(view)))
+            text.show(config_lines(view, self._snapshot.catalogue, self._snapshot.baseline_of(view), width))
         elif detail is None:
             text.show([[("reading", "faint")]])
             if tab in ("curves", "system"):

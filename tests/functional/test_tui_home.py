@@ -303,3 +303,35 @@ def test_two_thousand_runs_scroll_filter_and_keep_the_cursor(lab):
         assert len(table.rows) == 10
 
     drive(lab, script)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 36)])
+def test_no_word_of_the_tabs_config_and_devices_is_cut(lab, size):
+    async def script(app, pilot):
+        app.screen.runs_table.go_to(run_id("mnli-oelm", 6, 43))
+        await press(pilot, "3")
+        assert any(name in text_of(app) for name in (" Checks ", " Checks\n"))
+        app.screen.panel.show_tab("config")
+        await settle(pilot)
+        folder = str(app.screen.selected.run.folder.path)
+        assert "⚑ 1 needs a look" in text_of(app).splitlines()[0]
+        rows = [line.split("│")[-2] if "│" in line else line for line in text_of(app).splitlines()]
+        assert folder in "".join(row.strip() for row in rows).replace("folder", "").replace(" ", "")
+        await press(pilot, "4")
+        assert "22.1G of 24.0G" in text_of(app)
+
+    drive(lab, script, size)
+
+
+def test_only_a_baseline_is_faulted_for_weights_made_anew(lab):
+    async def script(app, pilot):
+        for arm, words in (("sst2-oelm", "Q/K at the start"), ("sst2-baseline", "true baseline")):
+            number = {"sst2-oelm": 5, "sst2-baseline": 4}[arm]
+            app.screen.runs_table.go_to(run_id(arm, number))
+            await press(pilot, "3")
+            app.screen.panel.show_tab("checks")
+            await settle(pilot)
+            assert words in text_of(app)
+            assert "✗" not in "".join(line for line in text_of(app).splitlines() if "Q/K" in line)
+
+    drive(lab, script)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oelm_tui.charts import reduce as reduction
-from oelm_tui.charts.axes import count_label, linear_ticks, log_ticks, time_label, time_ticks
+from oelm_tui.charts.axes import count_label, linear_ticks, log_ticks, time_label, time_ticks, value_label
 from oelm_tui.charts.plot import Curve, View, draw
 from oelm_tui.charts.smooth import Smoother
 
@@ -123,3 +123,9 @@ def test_ticks_are_round_and_within_the_axis():
     assert time_ticks(0, 7200, 4) == [0, 1800, 3600, 5400, 7200]
     assert [count_label(v) for v in (0, 950, 12_500, 2e6)] == ["0", "950", "12.5k", "2M"]
     assert [time_label(v) for v in (5, 90, 3600, 5400)] == ["5s", "1m30s", "1h", "1h30"]
+
+
+def test_small_and_large_ticks_are_labelled_with_their_own_value():
+    """A learning rate of 2.5e-4 was once written 2e-4."""
+    assert [value_label(tick, 1e-3) for tick in (0.0, 2.5e-4, 5e-4, 7.5e-4)] == ["0", "2.5e-4", "5e-4", "7.5e-4"]
+    assert [value_label(tick, 2e4) for tick in (1.2e5, 1.25e5)] == ["1.2e5", "1.25e5"]
