@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 
@@ -65,18 +66,28 @@ def time_label(seconds: float) -> str:
     return f"{whole // 3600}h" + (f"{whole % 3600 // 60:02d}" if whole % 3600 // 60 else "")
 
 
-def value_label(value: float, span: float) -> str:
-    """As many decimals as the span of the axis needs."""
+def tick_labels(ticks: Sequence[float]) -> list[str]:
+    """The ticks of an axis as text: each says the value it stands at, all with the decimals that one of them needs."""
+    sizes = [abs(tick) for tick in ticks if tick]
+    if not sizes:
+        return ["0" for _ in ticks]
+    low, high = min(sizes), max(sizes)
+    if high >= 1e5 or high < 1e-2:
+        return [_power_label(tick, high) for tick in ticks]
+    if high / low > 1000:  # a logarithmic axis over many powers
+        return [_power_label(tick, tick) if 0 < abs(tick) < 1e-3 else f"{tick:g}" for tick in ticks]
+    decimals = next((n for n in range(7) if all(_near(round(tick, n), tick, low) for tick in ticks)), 6)
+    return [f"{tick:.{decimals}f}" if tick else "0" for tick in ticks]
+
+
+def _power_label(value: float, size: float) -> str:
+    """2.5e-4, with as many digits as the value has."""
     if value == 0:
         return "0"
-    if abs(value) >= 1e5 or abs(value) < 1e-3:
-        return _power_label(value, span) if span else f"{value:.3g}"
-    decimals = max(0, min(6, 1 - math.floor(math.log10(span)))) if span > 0 else 3
-    return f"{value:.{decimals}f}"
-
-
-def _power_label(value: float, span: float) -> str:
-    """2.5e-4: two ticks of an axis never get the same label, nor one that is not theirs."""
-    digits = max(0, min(4, math.floor(math.log10(abs(value))) - math.floor(math.log10(abs(span))) + 2))
+    digits = next((n for n in range(5) if _near(float(f"{value:.{n}e}"), value, size)), 4)
     mantissa, _, power = f"{value:.{digits}e}".partition("e")
-    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(power)}"
+    return f"{mantissa}e{int(power)}"
+
+
+def _near(shown: float, meant: float, size: float) -> bool:
+    return abs(shown - meant) <= 1e-6 * size

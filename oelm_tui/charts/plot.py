@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from oelm_tui.charts.axes import count_label, linear_ticks, log_ticks, time_label, time_ticks, value_label
+from oelm_tui.charts.axes import count_label, linear_ticks, log_ticks, tick_labels, time_label, time_ticks
 from oelm_tui.charts.canvas import AsciiCanvas, Canvas
 from oelm_tui.charts.reduce import Bucket, extent, reduce, value_at
 
@@ -82,7 +82,7 @@ def draw(
         return Picture([_nothing_finite(shown, view, width)] + [[] for _ in range(height - 1)], x0=x0, x1=x1)
     y0, y1, log_y = span
     ticks = (log_ticks if log_y else linear_ticks)(y0, y1, max(2, plot_height // 2))
-    labels = [value_label(tick * (100 if percent else 1), (y1 - y0) * (100 if percent else 1)) for tick in ticks]
+    labels = tick_labels([tick * (100 if percent else 1) for tick in ticks])
     widest = max((len(label) for label in labels), default=0) + 1
     if widest > left:  # rare: long labels take columns from the curves
         left = widest

@@ -79,7 +79,7 @@ def fairness_lines(group: Group, width: int) -> list[Line]:
         role = GRADES[finding.grade]
         settle = f" Settle it with {finding.settle_with}." if finding.settle_with else ""
         lines.append([(f"{signs[finding.grade]} {finding.grade}", role), (f"  {finding.what}", "label")])
-        lines += wrapped(finding.why[:1].upper() + finding.why[1:] + settle, width)
+        lines += wrapped(_sentence(finding.why) + settle, width)
     if not group.audit and group.pairs:
         lines.append([(f"{glyphs.signs.good} nothing differs besides the thing under test", "ok")])
     if group.same:
@@ -87,6 +87,12 @@ def fairness_lines(group: Group, width: int) -> list[Line]:
     if not group.pairs:
         lines.append([("no baseline among these runs: nothing to audit", "faint")])
     return lines
+
+
+def _sentence(words: str) -> str:
+    """With a capital letter, except where it begins with the name of a run or an arm."""
+    name = words.partition(" ")[0]
+    return words if "-" in name else words[:1].upper() + words[1:]
 
 
 def difference_lines(arms: Sequence[Arm], width: int) -> list[Line]:

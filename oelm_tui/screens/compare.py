@@ -20,6 +20,7 @@ from oelm_tui.lab.desk import Desk
 from oelm_tui.lab.numbers import is_share
 from oelm_tui.panels.comparing import difference_lines, fairness_lines, result_lines, shown_arms, word_lines
 from oelm_tui.panels.preset_rows import data_name
+from oelm_tui.panels.text import wrapped
 from oelm_tui.screens.dialogs import Form
 from oelm_tui.widgets.bars import Hints, TabBar
 from oelm_tui.widgets.chart import Chart
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from oelm_core.compare import Arm, Comparison, Group
     from oelm_tui.app import OelmApp
 
+BACK = ("back", "esc Back")
+TURNS = (("previous", "left Previous"), ("next", "right Next"), BACK)
+ENDINGS = (("md", "Markdown"), ("csv", "CSV"), ("json", "JSON"), ("tex", "LaTeX"), ("html", "HTML"))
 PARTS = (("results", "Result"), ("curves", "Curves"), ("fairness", "Fairness"))
 
 
@@ -82,7 +86,7 @@ class Compare(Screen[None]):
         )
 
     def compose(self) -> ComposeResult:
-        yield TabBar([("previous", "left"), ("next", "right"), ("back", "esc Back")], id="compare-title")
+        yield TabBar([BACK], id="compare-title")
         yield TabBar(PARTS, id="compare-parts")
         yield ScrollLines(id="results")
         with Horizontal(id="below"):
@@ -177,9 +181,9 @@ class Compare(Screen[None]):
             f"{data_name(group.dataset)} {glyphs.signs.dot} {group.model}" if group else self._pages[self._place].title
         )
         base = f"   baseline {group.baseline}" if group and group.baseline else ""
-        self.query_one("#compare-title", TabBar).set_lead(
-            [(" Compare ", "title"), (f"{name} ", "label"), (f"{place}", "accent"), (f"{base}  ", "faint")]
-        )
+        bar = self.query_one("#compare-title", TabBar)
+        bar.tabs = list(TURNS) if place else [BACK]
+        bar.set_lead([(" Compare ", "title"), (f"{name} ", "label"), (f"{place}", "accent"), (f"{base}  ", "faint")])
 
     def _fill(self) -> None:
         if not self._pages:
@@ -201,7 +205,7 @@ class Compare(Screen[None]):
             lines.append([(f"{hidden} more arms: o brings them in", "faint")])
         lines += [[], *word_lines(group, arms, width)]
         notes = compared.comparison.footnotes if compared.comparison else ()
-        lines += [[(note, "faint")] for note in notes]
+        lines += [line for note in notes for line in wrapped(note, width, "faint", indent="")]
         results.show(lines)
         narrow = max(30, fairness.size.width)
         fairness.show([*fairness_lines(group, narrow), [], *difference_lines(arms, narrow)])
@@ -311,18 +315,19 @@ class Compare(Screen[None]):
             if answer is not None:
                 self.app.in_thread(lambda: self._write(comparison, answer["file"].strip()))
 
-        about = "The ending decides the format: .md Markdown, .csv, .json, .tex LaTeX, .html report."
-        self.app.push_screen(Form("Export what is compared", [("file", "File", f"compare-{name}.md")], about), save)
+        fields = [("file", "File; its ending decides the format", f"compare-{name}.md")]
+        self.app.push_screen(Form("Export what is compared", fields, endings=ENDINGS), save)
 
     def _write(self, comparison: Comparison, file_name: str) -> None:
         path = Path(file_name).expanduser()
         text = report(comparison, file_name)
+        done = "replaced" if path.exists() else "wrote"
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             self.app.say_from_thread(f"cannot write {path}: {error.strerror}", True)
             return
-        self.app.say_from_thread(f"wrote {path.absolute()}", False)
+        self.app.say_from_thread(f"{done} {path.absolute()}", False)
 
     def action_copy(self) -> None:
         comparison = self.compared.comparison if self.compared else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from textual.app import ComposeResult
@@ -31,6 +32,8 @@ DIALOG_CSS = """
 .dialog Input { border: none; height: 1; padding: 0 1; background: $panel; margin-bottom: 1; }
 .dialog .buttons { height: 1; margin-top: 1; width: 1fr; align-horizontal: right; }
 .dialog Button { margin-left: 2; }
+.dialog .endings { height: 1; }
+.dialog .endings Button { margin: 0 1 0 0; min-width: 8; }
 .dialog Static { height: auto; }
 #help { width: 100; height: 94%; }
 #help ScrollLines { height: 1fr; background: $surface; }
@@ -84,18 +87,22 @@ class Form(ModalScreen[dict[str, str] | None]):
     CSS = DIALOG_CSS
     BINDINGS = [Binding("escape", "leave", show=False)]
 
-    def __init__(self, title: str, fields: Sequence[tuple[str, str, str]], about: str = "") -> None:
-        """`fields`: (name, label, value)."""
+    def __init__(
+        self, title: str, fields: Sequence[tuple[str, str, str]], endings: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """`fields`: (name, label, value). `endings`: (ending, format) to choose from for a file in the first field."""
         super().__init__()
-        self._title, self._fields, self._about = title, fields, about
+        self._title, self._fields, self._endings = title, fields, endings
 
     def compose(self) -> ComposeResult:
         with Dialog(self._title):
-            if self._about:
-                yield Static(self._about, markup=False)
             for name, label, value in self._fields:
                 yield Label(label, markup=False)
                 yield Input(value, id=name, compact=True, select_on_focus=False)
+            if self._endings:
+                with Horizontal(classes="endings"):
+                    for ending, words in self._endings:
+                        yield Button(words, id=f"as-{ending}", compact=True)
             with Horizontal(classes="buttons"):
                 yield Button("Save", id="yes", variant="primary", compact=True)
                 yield Button("Leave (esc)", id="no", compact=True)
@@ -104,7 +111,12 @@ class Form(ModalScreen[dict[str, str] | None]):
         self._save()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        if event.button.id == "yes":
+        name = event.button.id or ""
+        if name.startswith("as-"):
+            field = self.query(Input).first()
+            field.value = str(Path(field.value or "compare").with_suffix(f".{name.removeprefix('as-')}"))
+            field.focus()
+        elif name == "yes":
             self._save()
         else:
             self.dismiss(None)

@@ -18,6 +18,7 @@ from oelm_tui.lab.estimate import estimate
 from oelm_tui.lab.launching import Plan, check, launch, would_wait
 from oelm_tui.lab.view import RunView
 from oelm_tui.lab.work import parameters
+from oelm_tui.panels.comparing import fairness_lines
 from oelm_tui.screens.compare import Compare
 from oelm_tui.screens.dialogs import help_lines
 from oelm_tui.screens.launch import Launch
@@ -343,11 +344,33 @@ def test_export_writes_the_format_of_the_ending_and_copy_gives_markdown(lab, tmp
         await wait_until(pilot, lambda: (tmp_path / "out.json").exists())
         assert json.loads((tmp_path / "out.json").read_text())["groups"]
         await press(pilot, "e")
+        await pilot.click("#as-tex")
+        assert app.screen.query_one("#file").value.endswith(".tex")
         app.screen.query_one("#file").value = "out.docx"
         await press(pilot, "enter")
         await wait_until(pilot, lambda: "end the name with one of" in said(app))
 
     drive(lab, script)
+
+
+def test_one_page_of_comparison_has_nothing_to_turn_and_several_say_how(lab):
+    async def script(app, pilot):
+        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
+        await press(pilot, "c")
+        await compared(app, pilot)
+        assert "1/2" in text_of(app)
+        assert "left Previous" in text_of(app).splitlines()[0]
+        await press(pilot, "escape", "space", "up", "up", "space", "c")
+        await compared(app, pilot)
+        assert "left Previous" not in text_of(app).splitlines()[0]
+
+    drive(lab, script)
+
+
+def test_a_finding_that_begins_with_a_run_keeps_its_id_as_it_is():
+    finding = SimpleNamespace(grade="breaks", what="arm", why="demo-gpt-oelm-s42 is running", settle_with=None)
+    group = SimpleNamespace(audit=[finding], pairs=[1], same=())
+    assert [("  demo-gpt-oelm-s42 is running", "")] in fairness_lines(group, 80)
 
 
 def test_samples_of_two_arms_stand_side_by_side(lab):

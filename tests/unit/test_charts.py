@@ -6,11 +6,11 @@ import math
 from array import array
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oelm_tui.charts import reduce as reduction
-from oelm_tui.charts.axes import count_label, linear_ticks, log_ticks, time_label, time_ticks, value_label
+from oelm_tui.charts.axes import count_label, linear_ticks, log_ticks, tick_labels, time_label, time_ticks
 from oelm_tui.charts.plot import Curve, View, draw
 from oelm_tui.charts.smooth import Smoother
 
@@ -125,7 +125,19 @@ def test_ticks_are_round_and_within_the_axis():
     assert [time_label(v) for v in (5, 90, 3600, 5400)] == ["5s", "1m30s", "1h", "1h30"]
 
 
-def test_small_and_large_ticks_are_labelled_with_their_own_value():
-    """A learning rate of 2.5e-4 was once written 2e-4."""
-    assert [value_label(tick, 1e-3) for tick in (0.0, 2.5e-4, 5e-4, 7.5e-4)] == ["0", "2.5e-4", "5e-4", "7.5e-4"]
-    assert [value_label(tick, 2e4) for tick in (1.2e5, 1.25e5)] == ["1.2e5", "1.25e5"]
+def test_every_tick_is_labelled_with_its_own_value():
+    """2.5, 7.5 and 12.5 were once written 2, 8 and 12, and a learning rate of 2.5e-4 as 2e-4."""
+    assert tick_labels([2.5, 5.0, 7.5, 10.0, 12.5]) == ["2.5", "5.0", "7.5", "10.0", "12.5"]
+    assert tick_labels([0.0, 2.5e-4, 5e-4, 7.5e-4, 1e-3]) == ["0", "2.5e-4", "5e-4", "7.5e-4", "1e-3"]
+    assert tick_labels([1.2e5, 1.25e5]) == ["1.2e5", "1.25e5"]
+    assert tick_labels([49.0, 50.0]) == ["49", "50"]
+    assert tick_labels([1e-4, 1e-2, 1.0, 100.0]) == ["1e-4", "0.01", "1", "100"]
+
+
+@settings(deadline=None)
+@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(2, 40))
+def test_no_two_ticks_of_an_axis_read_the_same(low, span, at_most):
+    ticks = linear_ticks(low, low + span, at_most)
+    assume(span > abs(low) * 1e-3)
+    labels = tick_labels(ticks)
+    assert len(set(labels)) == len(ticks)
