@@ -198,12 +198,17 @@ class Home(HomeActions, Screen[None]):
     def on_table_moved(self, event: Table.Moved) -> None:
         if event.table is self.runs_table:
             self._show_selected()
-            view = self.selected
-            if view is not None and view.needs_a_look and not self._first:
-                self.set_timer(DWELL, lambda: self._dwelt(view.id))
+            if event.by_hand and not self._first:
+                self.look_closer()
         elif event.key and self.app.snapshot and self.app.snapshot.catalogue:
             words = about(self.app.snapshot.catalogue, event.key)
             self.tree_of_presets.border_subtitle = words.replace("[", "\\[")
+
+    def look_closer(self) -> None:
+        """Somebody turned to the selected run: after a moment its troubles count as seen."""
+        view = self.selected
+        if view is not None and view.needs_a_look:
+            self.set_timer(DWELL, lambda: self._dwelt(view.id))
 
     def _dwelt(self, run_id: str) -> None:
         view = self.selected
@@ -257,6 +262,8 @@ class Home(HomeActions, Screen[None]):
     def go_to(self, pane: str) -> None:
         """Brings a pane to the front and puts the focus in it."""
         self.pane = pane
+        if pane == "run":
+            self.look_closer()
         self._lay_out()
         targets = {"presets": self.tree_of_presets, "runs": self.runs_table, "devices": self.query_one(DevicesPane)}
         (targets.get(pane) or self.panel.content()).focus()

@@ -51,6 +51,7 @@ class HomeActions:
             self.go_to("run")
         else:
             self.panel.step_tab(by)
+            self.look_closer()
 
     def action_chart(self: Home, what: str) -> None:  # type: ignore[misc]
         if self.one_pane and self.pane != "run":

@@ -55,11 +55,11 @@ class Table(ScrollView, BaseStyle, can_focus=True):
     cursor: reactive[int] = reactive(0)
 
     class Moved(Message):
-        """The cursor stands on another row."""
+        """The cursor stands on another row. `by_hand`: somebody moved it, not a new order of the rows."""
 
-        def __init__(self, table: Table, key: str | None) -> None:
+        def __init__(self, table: Table, key: str | None, by_hand: bool = True) -> None:
             super().__init__()
-            self.table, self.key = table, key
+            self.table, self.key, self.by_hand = table, key, by_hand
 
         @property
         def control(self) -> Table:
@@ -115,7 +115,7 @@ class Table(ScrollView, BaseStyle, can_focus=True):
             self._key = self.rows[place].key if self.rows else None
             self.set_reactive(Table.cursor, place)
             self._keep_in_view()
-            self.post_message(self.Moved(self, self._key))
+            self.post_message(self.Moved(self, self._key, by_hand=False))
 
     def go_to(self, key: str) -> bool:
         """Puts the cursor on a key; False when it is not among the rows."""

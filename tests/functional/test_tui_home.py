@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from oelm_tui.screens import home
 from tests.functional.tui_lab import NOW, change, drive, press, run_id, settle, text_of
 
 pytestmark = pytest.mark.usefixtures("_fixed_place")
@@ -269,6 +270,29 @@ def test_attention_is_raised_once_and_stays_until_seen(lab, monkeypatch):
         app.desks["lab"].ask(None)
         await settle(pilot)
         assert rung == [1, 1]
+
+    drive(lab, script)
+
+
+def test_a_run_that_fails_under_the_cursor_at_night_keeps_its_mark_until_somebody_turns_to_it(lab, monkeypatch):
+    monkeypatch.setattr(home, "DWELL", 0.05)
+
+    async def script(app, pilot):
+        run = app.screen.selected.run
+        assert run.state == "running"
+        change(run, state="failed", reason="oom", message="out of memory", ended=NOW - 1)
+        app.desks["lab"].ask(None)
+        await settle(pilot)  # it moves to another place in the table, and the cursor with it
+        await pilot.pause(0.3)
+        await settle(pilot)
+        assert app.snapshot.by_id[run.id].needs_a_look
+        assert not (run.folder.path / "notes.json").exists()
+        await press(pilot, "3")
+        for _ in range(100):
+            if (run.folder.path / "notes.json").exists():
+                break
+            await pilot.pause(0.02)
+        assert json.loads((run.folder.path / "notes.json").read_text())["seen"] == NOW
 
     drive(lab, script)
 
