@@ -112,6 +112,7 @@ def row_of(view: RunView, now: float) -> Row:
             "remark": remark(view),
             "flag": (glyphs.signs.flag if view.needs_a_look else "", "bad"),
         },
+        spill="remark",
     )
 
 

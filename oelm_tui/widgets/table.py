@@ -38,6 +38,8 @@ class Row:
     key: str
     cells: dict[str, Cell]
     role: str = ""
+    spill: str = ""
+    """A column whose words go over the row's empty cells when it found no room itself."""
 
 
 class Table(ScrollView, BaseStyle, can_focus=True):
@@ -218,8 +220,8 @@ class Table(ScrollView, BaseStyle, can_focus=True):
     def _line(self, row: Row, number: int) -> list[Run]:
         sign = glyphs.signs.marked if row.key in self.marked else " "
         runs: list[Run] = [(sign, "accent"), (" ", "")]
-        for column, width in self._layout:
-            runs += [*fit(row.cells.get(column.key, ""), width, column.right), (" ", "")]
+        for cell, width, right in placed(row, self._layout):
+            runs += [*fit(cell, width, right), (" ", "")]
         return [(text, role or row.role) for text, role in runs] if row.role else runs
 
     def _refresh_row(self, number: int) -> None:
@@ -238,6 +240,29 @@ class Table(ScrollView, BaseStyle, can_focus=True):
     def watch_has_focus(self, value: bool) -> None:
         super().watch_has_focus(value)
         self.refresh()
+
+
+LEAST_SPILL = 10
+
+
+def placed(row: Row, layout: Sequence[tuple[Column, int]]) -> list[tuple[Cell, int, bool]]:
+    """The row's cells with their widths; words that have no column of their own take the longest empty stretch."""
+    cells: list[tuple[Cell, int, bool]] = [(row.cells.get(c.key, ""), width, c.right) for c, width in layout]
+    words = row.cells.get(row.spill, "")
+    if not width_of(words) or any(column.key == row.spill for column, _ in layout):
+        return cells
+    best = range(0)
+    room = start = length = 0
+    for place, (cell, width, _) in enumerate(cells):
+        if width_of(cell):
+            start = place + 1
+            continue
+        length = length + width + 1 if place > start else width
+        if length > room:
+            room, best = length, range(start, place + 1)
+    if room < LEAST_SPILL:
+        return cells
+    return [*cells[: best.start], (words, room, False), *cells[best.stop :]]
 
 
 def lay_out(columns: Sequence[Column], width: int, natural: Mapping[str, int]) -> list[tuple[Column, int]]:

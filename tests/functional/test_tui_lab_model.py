@@ -28,7 +28,7 @@ from oelm_tui.panels.preset_rows import tallies, tree_rows
 from oelm_tui.panels.run_rows import COLUMNS, method_name, short_device
 from oelm_tui.screens.dialogs import help_lines
 from oelm_tui.widgets.cells import fit, width_of
-from oelm_tui.widgets.table import Column, lay_out
+from oelm_tui.widgets.table import Column, Row, lay_out, placed
 from tests.functional.tui_lab import NOW, catalogue, change, run_id, sources, write_lab
 
 
@@ -293,6 +293,16 @@ def test_a_long_remark_that_finds_no_room_does_not_cost_seed_device_and_age_thei
     assert {"state", "preset", "method", "seed", "step", "left", "metric", "flag"} <= shown
     short = {column.key for column, _ in lay_out(COLUMNS, 74, natural | {"preset": 9})}
     assert {"seed", "dev", "age"} <= short
+
+
+def test_a_remark_without_a_column_goes_over_the_empty_cells_of_its_row():
+    layout = [(Column("a", "", 4), 4), (Column("b", "", 6), 6), (Column("c", "", 8), 8), (Column("d", "", 1), 1)]
+    empty = Row("x", {"a": "run", "why": "waits for card 2", "d": "!"}, spill="why")
+    assert placed(empty, layout) == [("run", 4, False), ("waits for card 2", 15, False), ("!", 1, False)]
+    full = Row("x", {"a": "run", "c": "acc 91.2", "why": "paper"}, spill="why")
+    assert [cell for cell, _, _ in placed(full, layout)] == ["run", "", "acc 91.2", ""]
+    own = [*layout, (Column("why", "", 5), 5)]
+    assert len(placed(empty, own)) == len(own)
 
 
 def test_chinese_text_is_cut_and_padded_by_what_it_takes_on_the_screen():

@@ -73,6 +73,11 @@ def test_a_failed_run(snap_compare, template):
     assert snap_compare(make_app(template), terminal_size=(80, 24), run_before=shown)
 
 
+def test_a_question(snap_compare, template):
+    asked = home("s", select=run_id("GPT-01", 1))
+    assert snap_compare(make_app(template), terminal_size=(80, 24), run_before=asked)
+
+
 def test_the_launch_form(snap_compare, template):
     async def before(pilot) -> None:
         await home("1")(pilot)
