@@ -82,7 +82,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("go", "ctrl+s,f5", "Launch", "Start what the right side shows", where="launch", group="Launch"),
     Action("copy", "ctrl+y", "Copy command", "Copy the headless command", where="launch", group="Launch"),
     Action("choose_device", "space", "Device", "Choose the device; cards add up", where="launch", group="Launch"),
-    Action("leave", "escape", "Back", "Back, starting nothing", where="launch", group="Launch"),
+    Action("leave", "escape,q", "Back", "Back, starting nothing", where="launch", group="Launch"),
     Action("turn(-1)", "left", "Previous", "Previous group", where="compare", group="Compare", hint=1),
     Action("turn(1)", "right", "Next", "Next group: data set or model", where="compare", group="Compare", hint=2),
     Action("part(1)", "tab", "Part", "Result, curves or fairness", where="compare", group="Compare"),

@@ -158,7 +158,8 @@ def _published(group: Group, arm: Arm) -> list[Run]:
     if not isinstance(value, (int, float)):
         return [("", "")]
     source = str((arm.published or {}).get("source", ""))
-    return [(metric_value(group.metric, value), ""), (f"  {source[:3] if source[:3].isdigit() else source}", "faint")]
+    short = f"source {source[:3]}" if source[:3].isdigit() else source
+    return [(metric_value(group.metric, value), ""), (f"  {short}", "faint")]
 
 
 _MEASURED: tuple[tuple[str, str, Callable[[float], str], str], ...] = (

@@ -182,7 +182,7 @@ class Compare(Screen[None]):
         )
         base = f"   baseline {group.baseline}" if group and group.baseline else ""
         bar = self.query_one("#compare-title", TabBar)
-        bar.tabs = list(TURNS) if place else [BACK]
+        bar.tabs = list(TURNS) if place and self.size.width >= 80 else [BACK]  # narrow: the footer says how to turn
         bar.set_lead([(" Compare ", "title"), (f"{name} ", "label"), (f"{place}", "accent"), (f"{base}  ", "faint")])
 
     def _fill(self) -> None:
@@ -202,7 +202,8 @@ class Compare(Screen[None]):
         lines = result_lines(group, arms, width)
         hidden = len(group.arms) - len(arms)
         if hidden > 0:
-            lines.append([(f"{hidden} more arms: o brings them in", "faint")])
+            words = "1 more arm: o brings it in" if hidden == 1 else f"{hidden} more arms: o brings them in"
+            lines.append([(words, "faint")])
         lines += [[], *word_lines(group, arms, width)]
         notes = compared.comparison.footnotes if compared.comparison else ()
         lines += [line for note in notes for line in wrapped(note, width, "faint", indent="")]

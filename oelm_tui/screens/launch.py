@@ -67,6 +67,7 @@ class Launch(Screen[bool | None]):
     """Closes with True when something was launched."""
 
     BINDINGS = bindings("launch")
+    AUTO_FOCUS = ""
     CSS = """
     #launch { height: 1fr; }
     #form { width: 46; border: round $border-blurred; border-title-color: $secondary; padding: 0 1; }
@@ -129,7 +130,8 @@ class Launch(Screen[bool | None]):
                 yield Input(placeholder="a run id or @last", id="after", compact=True)
                 yield Tick("Wait when the card is busy", True, id="wait", compact=True)
                 absent = shutil.which("sbatch") is None
-                yield Tick("Hand it to Slurm", False, id="slurm", compact=True, disabled=absent)
+                words = "Hand it to Slurm" + " (no sbatch here)" * absent
+                yield Tick(words, False, id="slurm", compact=True, disabled=absent)
                 with Horizontal(classes="buttons"):
                     yield Button("Launch", id="go", variant="primary", compact=True)
             yield ScrollLines(id="recipe")
@@ -138,7 +140,7 @@ class Launch(Screen[bool | None]):
         self.set_class(glyphs.signs.ascii_only, "-ascii")
         self.query_one("#form").border_title = "How"
         self.query_one("#recipe").border_title = "What"
-        self.query_one("#devices-choice", Table).focus()
+        self.query_one("#devices-choice", Table).focus(scroll_visible=False)
         self.watch(self.app, "snapshot", self.take_snapshot)
         self._show_choice()
 

@@ -202,8 +202,12 @@ def test_a_study_launches_its_arms_interleaved(lab, started):
 def test_the_launch_form_is_usable_at_80x24(lab):
     async def script(app, pilot):
         await open_launch(app, pilot, "sst2-oelm")
+        assert "Device (space chooses" in text_of(app)  # from its first line on
         assert "GPU 3" in text_of(app)
         assert "Launch" in text_of(app)
+        await press(pilot, "q")
+        assert not isinstance(app.screen, Launch)
+        assert app.is_running  # q goes back here as on every screen over the lab
 
     drive(lab, script, (80, 24))
 
