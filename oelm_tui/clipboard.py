@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import subprocess
 from collections.abc import Mapping
 
 SCREEN_TAKES = 700
@@ -23,6 +22,8 @@ def give_to_tmux(text: str, environment: Mapping[str, str]) -> None:
     """Into tmux's own buffer, and from there to the terminal: tmux as it comes drops what a program in it copies."""
     if not environment.get("TMUX"):
         return
+    import subprocess
+
     for command in (["tmux", "load-buffer", "-w", "-"], ["tmux", "load-buffer", "-"]):  # -w came with tmux 3.2
         try:
             done = subprocess.run(command, input=text.encode(), env=dict(environment), capture_output=True, timeout=5)

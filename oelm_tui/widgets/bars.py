@@ -33,7 +33,7 @@ class Header(Lines):
         )
         left: Line = [(" OELM ", "title")]
         counts = dict(self.counts)
-        parts: list[tuple[int, Run]] = [(1, (self.place, "faint"))] if width >= 100 and self.place else []
+        parts: list[tuple[int, Run]] = [(0, (self.place, "faint"))] if width >= 100 and self.place else []
         parts += [(rank, (f"{counts[name]} {name}", role)) for name, role, rank in _COUNTED if counts.get(name)]
         if counts.get("look"):
             words = f"{glyphs.signs.flag} {counts['look']} need{'s' * (counts['look'] == 1)} a look"
@@ -55,9 +55,14 @@ class Header(Lines):
 
 _COUNTED = (
     ("running", "ok", 6),
+    ("starting", "ok", 5),
+    ("stopping", "wait", 4),
     ("waiting", "wait", 4),
     ("queued", "wait", 3),
     ("failed", "bad", 5),
+    ("lost", "bad", 5),
+    ("unknown", "faint", 2),
+    ("stopped", "faint", 1),
     ("finished", "faint", 2),
 )
 """State, role, and how long it stays when the line gets narrow; what needs a look stays longest."""

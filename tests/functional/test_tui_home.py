@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -359,3 +360,18 @@ def test_only_a_baseline_is_faulted_for_weights_made_anew(lab):
             assert "✗" not in "".join(line for line in text_of(app).splitlines() if "Q/K" in line)
 
     drive(lab, script)
+
+
+def test_the_header_counts_every_run_whatever_its_state(lab):
+    async def script(app, pilot):
+        run = next(view.run for view in app.snapshot.runs if view.run.preset == "GPT-01")
+        change(run, state="starting")
+        app.desks["lab"].ask(None)
+        await settle(pilot)
+        first = text_of(app).splitlines()[0]
+        counted = [int(number) for number in re.findall(r"(\d+) (?!need)[a-z]+", first.partition(" · ")[2])]
+        assert "1 starting" in first
+        assert "1 stopped" in first
+        assert sum(counted) == len(app.snapshot.runs)
+
+    drive(lab, script, (200, 50))
