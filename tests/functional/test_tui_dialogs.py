@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from oelm_tui import glyphs
-from tests.functional.tui_lab import drive, press, run_id, text_of, write_lab
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_lab(tmp_path_factory.mktemp("lab") / ".oelm")
-
-
-@pytest.fixture
-def lab(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OELM_HOME", str(tmp_path / ".oelm"))
-    return Path(shutil.copytree(template, tmp_path / ".oelm"))
+from tests.functional.tui_lab import drive, press, run_id, text_of
 
 
 @pytest.fixture
