@@ -31,9 +31,9 @@ class Plan:
     """The folder of the user's own presets, when the screen was opened with one."""
 
     def seed_numbers(self) -> list[int]:
-        """`42 43` or `42,43`; none means the preset's own (or the study's list)."""
+        """`42 43` or `42,43`, each once; none means the preset's own (or the study's list)."""
         try:
-            return [int(part) for part in self.seeds.replace(",", " ").split()]
+            return list(dict.fromkeys(int(part) for part in self.seeds.replace(",", " ").split()))
         except ValueError:
             raise BadInput(f"seeds '{self.seeds}': write whole numbers, for example 42 43 44.") from None
 
@@ -56,10 +56,7 @@ class Plan:
             words += ["--device", self.device]
         if self.cards_per_run() != 1:
             words += ["--per-run", str(self.cards_per_run())]
-        if self.study:
-            words += ["--seeds", str(len(seeds))] if seeds else []
-        else:
-            words += [part for seed in seeds for part in ("--seed", str(seed))]
+        words += [part for seed in seeds for part in ("--seed", str(seed))]
         words += [part for text in self.setting_texts() for part in ("--set", text)]
         if self.after:
             words += ["--after", self.after]
@@ -81,9 +78,7 @@ def experiments(plan: Plan, catalogue: Catalogue) -> list[Experiment]:
 def check(plan: Plan, catalogue: Catalogue) -> list[Experiment]:
     """Everything that can be refused before anything starts."""
     found = experiments(plan, catalogue)
-    seeds = plan.seed_numbers()
-    if plan.study and seeds and seeds != [42 + number for number in range(len(seeds))]:
-        raise BadInput("a study's seeds are 42, 43, ...: write them in that order, or leave them to the study.")
+    plan.seed_numbers()
     plan.cards_per_run()
     return found
 

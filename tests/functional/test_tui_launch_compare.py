@@ -10,12 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from oelm_core.errors import BadInput
 from oelm_core.launch import local
 from oelm_core.launch import study as study_launch
 from oelm_core.runs.folder import write_json
 from oelm_tui.lab.estimate import estimate
-from oelm_tui.lab.launching import Plan, check, launch, would_wait
+from oelm_tui.lab.launching import Plan, launch, would_wait
 from oelm_tui.lab.view import RunView
 from oelm_tui.lab.work import parameters
 from oelm_tui.panels.comparing import fairness_lines
@@ -218,9 +217,8 @@ def test_a_plan_becomes_the_command_that_does_the_same():
         "oelm run GPT-02 --device 2,3 --per-run 2 --seed 1 --seed 2 --set train.lr=1e-4 --after @last"
     )
     study = Plan((), "sst2", seeds="42 43", launcher="slurm", presets="my presets")
-    assert shlex.join(study.command()) == "oelm study sst2 --seeds 2 --launcher slurm --presets 'my presets'"
-    with pytest.raises(BadInput, match="42, 43"):
-        check(Plan((), "sst2", seeds="7"), catalogue())
+    assert shlex.join(study.command()) == "oelm study sst2 --seed 42 --seed 43 --launcher slurm --presets 'my presets'"
+    assert shlex.join(Plan((), "sst2", seeds="7 9, 7").command()) == "oelm study sst2 --seed 7 --seed 9"
 
 
 @pytest.mark.parametrize(
