@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App
+from textual.filter import LineFilter
 from textual.reactive import var
 from textual.scrollbar import ScrollBar, ScrollBarRender
 
@@ -20,6 +21,7 @@ from oelm_core.runs.folder import runs_dir
 from oelm_core.runs.store import Run
 from oelm_tui import clipboard, glyphs
 from oelm_tui.actions import bindings
+from oelm_tui.colourless import Colourless
 from oelm_tui.commands_provider import LabCommands
 from oelm_tui.lab.cards import Machine
 from oelm_tui.lab.desk import Desk
@@ -74,6 +76,8 @@ class OelmApp(App[None]):
             self.register_theme(theme)
         # Before anything is styled: a theme set later styles everything twice.
         self.theme = self.settings.theme if self.settings.theme in self._themes else THEMES[0]
+        if self.no_color:
+            self.theme = "ansi-dark"  # the one whose cursors are reversed, not coloured
         self._presets = presets
         self._load = load
         self._devices: Any = None
@@ -89,6 +93,9 @@ class OelmApp(App[None]):
             "detail": Desk("detail", self._reader.read, self._deliver_detail, 2 * every, self.tell),
             "catalogue": Desk("catalogue", self._read_catalogue, self._deliver_catalogue, None, self.tell),
         }
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [Colourless()] if self.no_color else super().get_line_filters()
 
     # Threads
 

@@ -100,6 +100,8 @@ class RunPanel(Vertical):
         other_tabs, bar.tabs = tabs != bar.tabs, tabs
         if changed:
             self._shown = "reason" if bad else self._wanted
+        elif bad and other_tabs:  # it failed before our eyes
+            self._shown = "reason"
         elif self._shown == "reason" and not bad:
             self._shown = self._wanted
         title = "".join(text for text, _ in headline(view, False)).strip() if view else "Run"

@@ -288,6 +288,7 @@ def test_a_run_that_fails_under_the_cursor_at_night_keeps_its_mark_until_somebod
         await settle(pilot)
         assert app.snapshot.by_id[run.id].needs_a_look
         assert not (run.folder.path / "notes.json").exists()
+        assert "[Reason]" in text_of(app)
         await press(pilot, "3")
         for _ in range(100):
             if (run.folder.path / "notes.json").exists():
@@ -375,3 +376,15 @@ def test_the_header_counts_every_run_whatever_its_state(lab):
         assert sum(counted) == len(app.snapshot.runs)
 
     drive(lab, script, (200, 50))
+
+
+def test_without_colour_nothing_is_coloured_and_the_cursor_is_reversed(lab, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    async def script(app, pilot):
+        styles = [segment.style for strip in app.screen._compositor.render_strips() for segment in strip]
+        colours = [colour for style in styles if style for colour in (style.color, style.bgcolor) if colour]
+        assert colours and all(colour.is_default for colour in colours)
+        assert any(style.reverse for style in styles if style)
+
+    drive(lab, script)
