@@ -384,7 +384,8 @@ def test_without_colour_nothing_is_coloured_and_the_cursor_is_reversed(lab, monk
     async def script(app, pilot):
         styles = [segment.style for strip in app.screen._compositor.render_strips() for segment in strip]
         colours = [colour for style in styles if style for colour in (style.color, style.bgcolor) if colour]
-        assert colours and all(colour.is_default for colour in colours)
+        assert colours
+        assert all(colour.is_default for colour in colours)
         assert any(style.reverse for style in styles if style)
 
     drive(lab, script)
