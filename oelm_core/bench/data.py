@@ -19,7 +19,7 @@ def _tokenising(section: Section, effort: Effort) -> None:
     documents = 400 if effort.quick else 6_000
     arguments = {"documents": documents, "workers": effort.threads}
     recipes = {name: Recipe(MAKER + name, arguments) for name in ("our_preparation", "datasets_map")}
-    found = take_turns(recipes, rounds=effort.rounds(4), threads=effort.threads)
+    found = take_turns(recipes, rounds=effort.rounds(3), threads=effort.threads)
     tokens = found["our_preparation"].about["tokens"]
     for one in found.values():
         one.cpu = one.wall  # datasets works in processes of its own, which this process's CPU time does not count

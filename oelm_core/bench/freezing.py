@@ -71,19 +71,15 @@ def work_table(counted: dict[str, dict[str, int]]) -> Table:
 
 
 def _layers(section: Section, sizes: Sizes, effort: Effort, layer: str) -> None:
-    """A layer with the recipe's dropout and one without any, each with Q/K trained and frozen.
-
-    Half the batch: short steps take turns more often, which cancels more of a machine's drift.
-    """
-    half = sizes.but(batch=max(1, sizes.batch // 2))
-    kinds = {f"dropout {half.dropout:g}": half, "no dropout": half.but(dropout=0.0)}
+    """A layer with the recipe's dropout and one without any, each with Q/K trained and frozen."""
+    kinds = {f"dropout {sizes.dropout:g}": sizes, "no dropout": sizes.but(dropout=0.0)}
     trained = {kind: Recipe(layer, size.as_dict()) for kind, size in kinds.items()}
     seen = profiles(trained, effort)
     section.tables.append(profile_table(seen, "Where a layer's time goes"))
     limit = flops.layer_ratio(sizes)
     for kind, recipe in trained.items():
         turns = {"trained": recipe, "frozen": Recipe(layer, {**recipe.arguments, "frozen": True})}
-        found = take_turns(turns, rounds=effort.rounds(80), threads=effort.threads, warmup=3)
+        found = take_turns(turns, rounds=effort.rounds(60), threads=effort.threads, warmup=3)
         measured = ratio(found, "trained", "frozen")
         share = (measured.value - 1) / (limit - 1)
         section.claims.append(

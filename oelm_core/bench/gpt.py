@@ -13,7 +13,7 @@ from oelm_core.bench.variants import Measured, Recipe, ratio, take_turns
 
 GPT2 = "transformers.models.gpt2.modeling_gpt2"
 
-OURS = "ours"
+OURS, GEMM = "ours", "GEMM"
 PEERS = {
     "plain": "the author's plain way",
     "nanoGPT-style": "nanoGPT-style",
@@ -29,12 +29,16 @@ CHOICES = {
 
 def measure(effort: Effort) -> Section:
     recipe = TINY if effort.quick else MEDIUM
-    sizes = recipe.but(batch=recipe.batch // 2)  # five variants at once must fit into memory, and into the time
+    sizes = recipe.but(batch=2)  # all variants at once must fit into memory, and many rounds into minutes
     section = Section("gpt", f"GPT Medium-512, a training step of {sizes.batch} x {sizes.length} tokens")
     memory = _peak_memory(recipe, effort)
-    found = _against_peers(section, sizes, effort, memory)
+    recipes = {**_variants(sizes), **_choices(sizes)}
+    recipes[GEMM] = Recipe("oelm_core.bench.machine:Gemm", {"size": 256 if effort.quick else 2048})
+    found = take_turns(recipes, rounds=effort.rounds(7), threads=effort.threads)
+    section.raw |= {"memory": memory, "steps": {name: one.as_dict() for name, one in found.items()}}
+    _against_peers(section, sizes, effort, found, memory)
     freezing_claims(section, sizes, effort, found, classifier=False, layer="oelm_core.bench.ours:gpt_layers")
-    _choices(section, sizes.but(batch=2), effort)
+    section.tables.append(_what_choices_bought(found))
     return section
 
 
@@ -59,14 +63,19 @@ def _peak_memory(sizes: Sizes, effort: Effort) -> dict[str, int]:
     return {name: take_turns({name: r}, rounds=1, threads=effort.threads)[name].memory for name, r in recipes.items()}
 
 
-def _against_peers(section: Section, sizes: Sizes, effort: Effort, memory: dict[str, int]) -> dict[str, Measured]:
-    recipes = _variants(sizes)
-    recipes["GEMM"] = Recipe("oelm_core.bench.machine:Gemm", {"size": 256 if effort.quick else 2048})
-    found = take_turns(recipes, rounds=effort.rounds(6), threads=effort.threads)
-    gemm = found["GEMM"].about["flops"] / found["GEMM"].median
-    work = {name: flops.expected(sizes, frozen="frozen" in name).total for name in recipes}
+def _choices(sizes: Sizes) -> dict[str, Recipe]:
+    """Each of our choices switched off in turn, the others on."""
+    return {name: _ours({**sizes.as_dict(), "without": name}) for name in CHOICES}
+
+
+def _against_peers(
+    section: Section, sizes: Sizes, effort: Effort, found: dict[str, Measured], memory: dict[str, int]
+) -> None:
+    variants = _variants(sizes)
+    gemm = found[GEMM].about["flops"] / found[GEMM].median
+    work = {name: flops.expected(sizes, frozen="frozen" in name).total for name in variants}
     rows = []
-    for name in list(recipes)[:-1]:
+    for name in variants:
         one = found[name]
         against = "" if name == OURS else str(ratio(found, name, OURS))
         use = percent(work[name] / one.median / gemm)
@@ -75,22 +84,18 @@ def _against_peers(section: Section, sizes: Sizes, effort: Effort, memory: dict[
     note = (
         f"{len(found[OURS].seconds)} rounds in turns. Ratio: how many times our time, median of the rounds with its"
         f" 95 % interval. Memory: most held above the libraries, in the variant's own process (the claim's is at the"
-        f" recipe's batch of {2 * sizes.batch} x {sizes.length}). MFU: counted FLOPs per second of the clock over"
+        f" recipe's batch of 8). MFU: counted FLOPs per second of the clock over"
         f" those of a {'256' if effort.quick else '2048'}-square product in the same rounds"
         f" ({gemm / 1e9:.0f} GFLOP per second of CPU time). nanoGPT and GPT2 have no dropout inside the feed-forward,"
         " which is work they save; nanoGPT takes the fused AdamW only on a GPU, GPT2 has the one its Trainer takes."
     )
     columns = ["variant", "step", "wall", "ratio to ours", "peak memory", "MFU"]
     section.tables.append(Table("Against what researchers use", columns, rows, note))
-    section.raw["memory"] = memory
-    section.raw["peers"] = {name: one.as_dict() for name, one in found.items()}
-    small = _variants(sizes.but(batch=2))
-    seen = profiles({name: small[name] for name in (OURS, "plain")}, effort)
+    seen = profiles({name: variants[name] for name in (OURS, "plain")}, effort)
     section.tables.append(profile_table(seen))
     products = percent(seen[OURS].get("matrix products", 0.0))
     why = f"matrix products, which all variants must do, are {products} of our step; see where the time goes."
     _peer_claims(section, found, memory, why)
-    return found
 
 
 def _peer_claims(section: Section, found: dict[str, Measured], memory: dict[str, int], why: str) -> None:
@@ -126,23 +131,10 @@ def _peer_claims(section: Section, found: dict[str, Measured], memory: dict[str,
     )
 
 
-def _choices(section: Section, sizes: Sizes, effort: Effort) -> None:
-    """Each of our choices switched off in turn, the others on."""
-    size = sizes.as_dict()
-    names = list(CHOICES)
-    recipes = {OURS: _ours(size), **{name: _ours({**size, "without": name}) for name in names}}
-    found = take_turns(recipes, rounds=effort.rounds(6), threads=effort.threads)
+def _what_choices_bought(found: dict[str, Measured]) -> Table:
     rows = [
-        [
-            name,
-            str(ratio(found, name, OURS)),
-            megabytes(found[name].memory - found[OURS].memory),
-            CHOICES[name],
-        ]
-        for name in names
+        [name, str(ratio(found, name, OURS)), megabytes(found[name].memory - found[OURS].memory), what]
+        for name, what in CHOICES.items()
     ]
-    note = f"Batch {sizes.batch} x {sizes.length}. Time: the step without the choice over the step with it."
-    section.tables.append(
-        Table("What each choice bought", ["choice", "time", "memory saved", "what it is"], rows, note)
-    )
-    section.raw["choices"] = {name: one.as_dict() for name, one in found.items()}
+    note = "In the same rounds as the peers. Time: the step without the choice over the step with it."
+    return Table("What each choice bought", ["choice", "time", "memory saved", "what it is"], rows, note)

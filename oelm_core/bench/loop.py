@@ -43,7 +43,7 @@ def _worker(section: Section, effort: Effort) -> None:
     """A real worker on the demo's GPT, whose steps are so short that everything around them shows."""
     with tempfile.TemporaryDirectory(prefix="oelm-bench-") as home:
         folder = Path(home) / "runs" / "bench"
-        steps = 30 if effort.quick else 200
+        steps = 30 if effort.quick else 120
         _write_run(folder, steps)
         environment = {**os.environ, "OELM_HOME": home, "OELM_DEVICE": "cpu", "OELM_THREADS": str(effort.threads)}
         with open(folder / "training.log", "wb") as log:

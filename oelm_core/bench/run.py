@@ -41,7 +41,7 @@ def measure(
     command: str = "oelm bench",
     show: Callable[[str], None] = lambda _: None,
 ) -> tuple[dict[str, Any], list[Section]]:
-    """(report for JSON, sections). `show` is told which subject is being measured."""
+    """(report for JSON, sections). `show` is told what is being measured, and how long it took."""
     effort = Effort(quick, threads or os.cpu_count() or 1)
     about = machine.describe(effort.threads)
     began = time.monotonic()
@@ -51,6 +51,7 @@ def measure(
         start = time.monotonic()
         section: Section = importlib.import_module(f"oelm_core.bench.{SUBJECTS[name]}").measure(effort)
         section.seconds = time.monotonic() - start
+        show(f"{name} took {section.seconds:.0f} s")
         if quick:  # tiny networks show that the bench works; they can neither meet nor miss a claim
             section.claims = [replace(claim, met=None) for claim in section.claims]
         sections.append(section)

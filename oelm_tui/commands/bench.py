@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from oelm_core.runs.folder import home
 from oelm_tui.commands.options import AsJson, single
 from oelm_tui.console import note, print_json, print_table
 
@@ -30,8 +32,10 @@ def bench(
 
     command = " ".join(["oelm bench", *(subjects or ["all"]), *(["--quick"] if quick else [])])
     report, sections = measure(subjects or [], quick=quick, threads=threads, command=command, show=note)
-    if out is not None:
-        _write(out, report, sections)
+    kept = home() / "bench" / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    for place in (kept, *([out] if out is not None else [])):
+        _write(place, report, sections)
+    note(f"every figure is in {kept}")
     if as_json:
         print_json(report)
         return

@@ -98,9 +98,12 @@ def test_the_command_prints_claims_or_json_and_writes_the_page(monkeypatch: pyte
 
     made = Section("gpt", "GPT", [Claim("a step", "2x", "3x", True)])
     monkeypatch.setattr("oelm_core.bench.gpt.measure", lambda effort: made)
+    monkeypatch.setenv("OELM_HOME", str(tmp_path / "home"))
     printed = CliRunner().invoke(apps["bench"], ["gpt", "--out", str(tmp_path / "docs" / "page.md")])
     assert "a step" in printed.stdout
     assert "met" in printed.stdout
     assert (tmp_path / "docs" / "page.md").read_text().startswith("# Performance")
+    (kept,) = (tmp_path / "home" / "bench").glob("*.json")
+    assert json.loads(kept.read_text())["sections"][0]["claims"][0]["found"] == "3x"
     told = CliRunner().invoke(apps["bench"], ["gpt", "--json", "--quick"])
     assert json.loads(told.stdout)["quick"] is True
