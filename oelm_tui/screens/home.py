@@ -197,7 +197,7 @@ class Home(HomeActions, Screen[None]):
 
     def on_table_moved(self, event: Table.Moved) -> None:
         if event.table is self.runs_table:
-            self._show_selected()
+            self.call_after_refresh(self._show_selected)  # the cursor first: the panel may have much to draw
             if event.by_hand and not self._first:
                 self.look_closer()
         elif event.key and self.app.snapshot and self.app.snapshot.catalogue:

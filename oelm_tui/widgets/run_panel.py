@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
@@ -35,6 +37,8 @@ TABS = (
 )
 REASON = ("reason", "Reason")
 ENDED_BADLY = ("failed", "lost")
+STANDS = 1.0
+"""Seconds a picture stands while a large file is still being read: the next one hardly differs."""
 
 
 class LastLine(Lines):
@@ -69,6 +73,7 @@ class RunPanel(Vertical):
         self._shown = ""
         self._place = {"curves": 0, "system": 0}
         self._with_baseline = True
+        self._filled = 0.0
         self.live = True
         """Whether anybody can see the panel; a hidden one reads no log."""
 
@@ -115,8 +120,9 @@ class RunPanel(Vertical):
     def take(self, detail: Detail) -> None:
         """New contents of the selected run's files."""
         if self.view is not None and detail.view.id == self.view.id:
-            self.detail = detail
-            self._fill()
+            first, self.detail = self.detail is None, detail
+            if first or not detail.loading or time.monotonic() - self._filled > STANDS:
+                self._fill()
 
     # Which tab
 
@@ -173,6 +179,7 @@ class RunPanel(Vertical):
     # What is in it
 
     def _fill(self) -> None:
+        self._filled = time.monotonic()
         view, detail = self.view, self.detail
         tab = self.tab
         width = max(20, self.query_one("#text").size.width or self.size.width)
