@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
+
 from oelm_core.bench.claims import Claim, Effort, Section, Table, seconds
-from oelm_core.bench.variants import Recipe, ratio, take_turns
+from oelm_core.bench.statistics import paired_ratio
+from oelm_core.bench.variants import Recipe, take_turns
 
 MAKER = "oelm_core.bench.texts:"
 
@@ -21,11 +24,11 @@ def _tokenising(section: Section, effort: Effort) -> None:
     recipes = {name: Recipe(MAKER + name, arguments) for name in ("our_preparation", "datasets_map")}
     found = take_turns(recipes, rounds=effort.rounds(3), threads=effort.threads)
     tokens = found["our_preparation"].about["tokens"]
-    for one in found.values():
-        one.cpu = one.wall  # datasets works in processes of its own, which this process's CPU time does not count
-    faster = ratio(found, "datasets_map", "our_preparation")
+    # By the wall: datasets works in processes of its own, which this process's CPU time does not count.
+    faster = paired_ratio(found["datasets_map"].wall, found["our_preparation"].wall)
+    walls = {name: statistics.median(one.wall) for name, one in found.items()}
     names = {"our_preparation": "oelm data prepare", "datasets_map": "datasets.map, batched"}
-    rows = [[names[name], seconds(one.median), f"{tokens / one.median / 1e6:.2f} M"] for name, one in found.items()]
+    rows = [[names[name], seconds(wall), f"{tokens / wall / 1e6:.2f} M"] for name, wall in walls.items()]
     note = (
         f"{documents:,} documents of about {tokens // documents} tokens, a byte-level BPE as GPT-2's (fast tokenizer),"
         f" {effort.threads} workers each, wall clock. Ours also writes the token files, checksums and journal;"

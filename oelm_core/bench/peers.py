@@ -97,14 +97,14 @@ class PeerGPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def plain_gpt(optimiser: str = "default", **sizes: Any) -> Step:
+def plain_gpt(**sizes: Any) -> Step:
     """The author's way as their reports describe it, with torch's default AdamW."""
-    return _peer(Sizes(**sizes), optimiser, plain=True)
+    return _peer(Sizes(**sizes), "default", plain=True)
 
 
-def nano_gpt(optimiser: str | None = None, **sizes: Any) -> Step:
-    """nanoGPT takes the fused AdamW on a GPU and the default one on a CPU; so does this, unless told otherwise."""
-    return _peer(Sizes(**sizes), optimiser or ("fused" if device().type == "cuda" else "default"), plain=False)
+def nano_gpt(**sizes: Any) -> Step:
+    """nanoGPT takes the fused AdamW on a GPU and the default one on a CPU; so does this."""
+    return _peer(Sizes(**sizes), "fused" if device().type == "cuda" else "default", plain=False)
 
 
 def _peer(sizes: Sizes, optimiser: str, *, plain: bool) -> Step:
@@ -114,7 +114,7 @@ def _peer(sizes: Sizes, optimiser: str, *, plain: bool) -> Step:
     return Step(model, lambda: model(inputs, targets), optimiser)
 
 
-def transformers_gpt2(optimiser: str = "fused", **given: Any) -> Step:
+def transformers_gpt2(**given: Any) -> Step:
     """transformers' GPT2 with SDPA, exact GELU, and the fused AdamW that its Trainer takes by default."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -138,6 +138,5 @@ def transformers_gpt2(optimiser: str = "fused", **given: Any) -> Step:
     torch.manual_seed(0)
     model: Any = GPT2LMHeadModel(config)
     model.to(device()).train()
-    inputs, targets = token_batch(sizes.vocab, sizes.batch, sizes.length)
-    labels = torch.cat([inputs[:, :1], targets[:, :-1]], dim=1)  # GPT2 shifts them itself
-    return Step(model, lambda: model(input_ids=inputs, labels=labels).loss, optimiser)
+    inputs, _ = token_batch(sizes.vocab, sizes.batch, sizes.length)
+    return Step(model, lambda: model(input_ids=inputs, labels=inputs).loss, "fused")  # it shifts the labels itself

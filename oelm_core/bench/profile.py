@@ -29,17 +29,16 @@ KINDS = {
         "native_layer_norm_backward",
     ),
     "random numbers": ("random_", "bernoulli_", "ge"),
-    "optimiser and clipping": ("_fused_adamw_", "linalg_vector_norm", "_foreach_norm", "_foreach_mul_"),
+    "optimiser and clipping": (
+        *("_fused_adamw_", "linalg_vector_norm", "_foreach_norm", "_foreach_mul_"),
+        *("lerp_", "addcmul_", "addcdiv_", "sqrt"),  # what AdamW does tensor by tensor when it is not fused
+    ),
     "copies and fills": ("copy_", "fill_", "cat", "zero_", "embedding_dense_backward", "index_select"),
 }
 
 
-WARM = 2
-"""Steps before the profile, and in it."""
-
-
 def where_time_goes(make: str, arguments: dict[str, Any]) -> Any:
-    """For a child: a variant whose `about` has the share of each kind in a few profiled steps."""
+    """For a child: a variant whose `about` has the share of each kind in one profiled step."""
     import importlib
 
     from torch.profiler import ProfilerActivity, profile
@@ -48,11 +47,9 @@ def where_time_goes(make: str, arguments: dict[str, Any]) -> Any:
 
     module, _, name = make.partition(":")
     step = getattr(importlib.import_module(module), name)(**arguments)
-    for _ in range(WARM):
-        step()
+    step()
     with profile(activities=[ProfilerActivity.CPU]) as seen:
-        for _ in range(WARM):
-            step()
+        step()
     return About(shares({event.key: event.self_cpu_time_total for event in seen.key_averages()}))
 
 
@@ -74,8 +71,11 @@ def shares(seconds: dict[str, float]) -> dict[str, float]:
 def profiles(recipes: dict[str, Recipe], effort: Effort) -> dict[str, dict[str, float]]:
     """Shares by kind of each recipe's step."""
     maker = "oelm_core.bench.profile:where_time_goes"
-    asked = {name: Recipe(maker, {"make": r.make, "arguments": dict(r.arguments)}) for name, r in recipes.items()}
-    return {name: one.about for name, one in take_turns(asked, rounds=1, threads=effort.threads).items()}
+    found = {}
+    for name, r in recipes.items():  # one after another: a variant is made, and so profiled, as soon as it is asked for
+        asked = Recipe(maker, {"make": r.make, "arguments": dict(r.arguments)})
+        found[name] = take_turns({name: asked}, rounds=1, threads=effort.threads)[name].about
+    return found
 
 
 def profile_table(found: dict[str, dict[str, float]], title: str = "Where the time goes") -> Table:

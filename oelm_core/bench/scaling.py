@@ -28,7 +28,7 @@ def measure(effort: Effort) -> Section:
     names = {sizes: str(number) for number, sizes in enumerate(sorted(wanted, key=repr))}
     imports = ("oelm_core.models.gpt", "oelm_core.freezing")
     recipes = {name: Recipe("oelm_core.bench.ours:gpt", sizes.as_dict(), imports) for sizes, name in names.items()}
-    found = take_turns(recipes, rounds=effort.rounds(3), threads=effort.threads)
+    found = take_turns(recipes, rounds=effort.rounds(2), threads=effort.threads)
     rows = []
     for axis, grid in grids.items():
         values = [next(iter(change.values())) for change in points[axis]]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,7 @@ def _screen(section: Section, effort: Effort) -> None:
     """The screen's own measurements live with the tests: they need a source tree."""
     root = Path(__file__).resolve().parents[2]
     if not (root / "tests" / "benchmarks" / "tui.py").is_file():
-        section.claims.append(
-            Claim("the screen", "see the issue", "needs the source tree, not an installed package", None)
-        )
+        section.claims.append(Claim("the screen", "measured", "needs the source tree, not an installed package", None))
         return
     with tempfile.NamedTemporaryFile(suffix=".json") as told:
         command = [sys.executable, "-m", "tests.benchmarks.tui", "--json", told.name]
@@ -56,7 +54,7 @@ def _screen(section: Section, effort: Effort) -> None:
         text = Path(told.name).read_text()
     if ran.returncode or not text:
         last = (ran.stderr.strip().splitlines() or ["no reason given"])[-1]
-        section.claims.append(Claim("the screen", "see the issue", f"its benchmark failed: {last}", False))
+        section.claims.append(Claim("the screen", "measured", f"its benchmark failed: {last}", False))
         return
     found: list[dict[str, Any]] = json.loads(text)
     rows = [[row["what"].strip(), f"{row['value']:.1f} {row['unit']}"] for row in found]
@@ -75,10 +73,11 @@ def _screen(section: Section, effort: Effort) -> None:
 
 
 def _cpu_seconds(arguments: list[str]) -> float:
-    """CPU time of a command and its children."""
-    before = os.times()
-    began = time.perf_counter()
-    subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    after = os.times()
-    spent = after.children_user + after.children_system - before.children_user - before.children_system
-    return spent or time.perf_counter() - began
+    """CPU time of a command and its children, in a home of its own."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryDirectory(prefix="oelm-bench-") as home:
+        subprocess.run(
+            [sys.executable, *arguments], capture_output=True, check=True, env={**os.environ, "OELM_HOME": home}
+        )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 RESAMPLES = 2000
+ENOUGH = 6
+"""Rounds below which resampling promises more than it keeps: then the least and the greatest are given."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast: the median over rounds of other / ours, with its 95 % interval."""
+    """How many times as fast: the median over rounds of other / ours, with its 95 % interval or, of few rounds, range."""
 
     value: float
     low: float
@@ -20,6 +22,8 @@ class Ratio:
     rounds: int
 
     def __str__(self) -> str:
+        if self.rounds < ENOUGH:
+            return f"{self.value:.3f}x ({self.low:.3f} to {self.high:.3f} in {self.rounds} rounds)"
         return f"{self.value:.3f}x [{self.low:.3f}, {self.high:.3f}]"
 
 
@@ -27,12 +31,12 @@ def paired_ratio(other: Sequence[float], ours: Sequence[float], seed: int = 0) -
     """Ratio of rounds taken in turns: round i of one beside round i of the other.
 
     >>> str(paired_ratio([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]))
-    '2.000x [2.000, 2.000]'
+    '2.000x (2.000 to 2.000 in 3 rounds)'
     """
     if len(other) != len(ours) or not ours:
         raise ValueError("both variants need the same number of rounds, and at least one")
     ratios = [a / b for a, b in zip(other, ours, strict=True)]
-    low, high = bootstrap(ratios, seed)
+    low, high = bootstrap(ratios, seed) if len(ratios) >= ENOUGH else (min(ratios), max(ratios))
     return Ratio(statistics.median(ratios), low, high, len(ratios))
 
 

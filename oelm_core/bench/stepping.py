@@ -16,7 +16,7 @@ def device() -> torch.device:
 
 
 def adamw(model: nn.Module, kind: str) -> torch.optim.AdamW:
-    """kind: fused, foreach, or default (what torch takes when nothing is said)."""
+    """kind: fused, or default (what torch takes when nothing is said)."""
     trained = [p for p in model.parameters() if p.requires_grad]
     more: dict[str, Any] = {} if kind == "default" else {kind: True}
     return torch.optim.AdamW(trained, lr=1e-4, betas=(0.9, 0.999), weight_decay=0.01, **more)

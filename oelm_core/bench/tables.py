@@ -19,7 +19,7 @@ How it is measured: variants of one comparison have the same sizes, batch, dropo
 lives in its own process; one runs at a time, in turns, the order turned round every round. The first steps are
 dropped. Time is the CPU time of all threads on a CPU (so that other people's load weighs little) and device events on
 a GPU; wall time stands beside it. Figures are medians; a ratio is taken round by round and has the 95 % bootstrap
-interval of its median.
+interval of its median, or, from fewer than six rounds, the least and the greatest of them.
 """
 
 

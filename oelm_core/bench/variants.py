@@ -67,6 +67,7 @@ class Measured:
             "device": self.device,
             "about": self.about,
             "peak": self.peak,
+            "warm_up_wall": self.first_wall,
         }
 
 
@@ -126,8 +127,17 @@ class Child:
         return lines[-1] if lines else ""
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        """Its input ends, so it leaves and takes its temporary files along; one that hangs is killed."""
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout
+        self._process.stdout.close()
         self._said.close()
 
 

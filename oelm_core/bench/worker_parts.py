@@ -44,7 +44,7 @@ def record_writing(megabytes: int) -> Calls:
         records.train(1, 1.0, **values)
         records.progress(1)
 
-    return Calls(write, 200, kept)
+    return Calls(write, 2000, kept)
 
 
 def precision() -> About:

@@ -26,11 +26,13 @@ class LargestBatch:
         at = 0
         while at < len(batches):
             chosen = np.concatenate(batches[at : at + self.joined])
+            found = None
             try:
                 found = forward(chosen)
             except torch.cuda.OutOfMemoryError:
                 if self.joined == 1:
                     raise
+            if found is None:  # after the except, whose traceback would still hold the tensors
                 self.joined //= 2
                 torch.cuda.empty_cache()
                 continue

@@ -10,6 +10,12 @@ import torch
 
 from oelm_core.errors import BadInput
 
+# Formats by the card's generation (compute capability): what its matrix units multiply.
+_ON_GPU = (
+    (8, "bf16", "multiplies in bf16, which needs no loss scaling"),
+    (7, "fp16", "multiplies in fp16 but not in bf16"),
+    (0, "fp32", "has no units for half precision"),
+)
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -44,8 +50,9 @@ def choose(asked: str, device: torch.device) -> Precision:
         if asked == "bf16" and torch.cuda.get_device_capability(device)[0] < 8:
             raise BadInput(f"train.precision bf16: {torch.cuda.get_device_name()} has no bf16; write fp16 or fp32.")
         return Precision(asked, device)
-    best = "bf16" if torch.cuda.get_device_capability(device)[0] >= 8 else "fp16"
-    return Precision(best, device, f"train.precision amp: {torch.cuda.get_device_name()} takes {best}")
+    generation, _ = torch.cuda.get_device_capability(device)
+    best, why = next((name, why) for least, name, why in _ON_GPU if generation >= least)
+    return Precision(best, device, f"train.precision amp: {torch.cuda.get_device_name()} {why}, so {best} it is")
 
 
 def _has_amx() -> bool:
