@@ -14,7 +14,7 @@ ENOUGH = 6
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast: the median over rounds of other / ours, with its 95 % interval or, of few rounds, range."""
+    """How many times as fast: the median over rounds of other / ours, with its 95 % interval (few rounds: range)."""
 
     value: float
     low: float
