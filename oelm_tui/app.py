@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual import events
 from textual.app import App
 from textual.filter import LineFilter
 from textual.reactive import var
@@ -24,6 +25,7 @@ from oelm_tui.actions import bindings
 from oelm_tui.colourless import Colourless
 from oelm_tui.commands_provider import LabCommands
 from oelm_tui.lab.cards import Machine
+from oelm_tui.lab.courtesy import key_pressed
 from oelm_tui.lab.desk import Desk
 from oelm_tui.lab.detail import Detail, DetailReader, DetailRequest
 from oelm_tui.lab.elsewhere import remote_cards, slurms_silence
@@ -93,6 +95,11 @@ class OelmApp(App[None]):
             "detail": Desk("detail", self._reader.read, self._deliver_detail, 2 * every, self.tell),
             "catalogue": Desk("catalogue", self._read_catalogue, self._deliver_catalogue, None, self.tell),
         }
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key):
+            key_pressed()
+        await super().on_event(event)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [Colourless()] if self.no_color else super().get_line_filters()

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from oelm_core.runs.metrics import MetricsReader
+from oelm_tui.lab.courtesy import give_way
 
-CHUNK = 512 * 1024
+CHUNK = 64 * 1024
 SKIM_FROM = 8 * 1024 * 1024
 """Files larger than this are first skimmed: evenly spread pieces give the whole curve at once."""
 TAIL = 16 * 1024
@@ -127,6 +128,7 @@ class ColumnsReader:
             if self._read == before or time.monotonic() > until:
                 self.behind = self._read != before
                 break
+            give_way()
         if self._loading is None:
             return changed
         if self.behind:
