@@ -29,7 +29,7 @@ lint: $(VENV)/.installed-test
 chaos: $(VENV)/.installed-test
 	$(BIN)/python -m tests.chaos.run --kills 200
 
-# The speed claims, measured here: under 15 minutes on two quiet cores. The page is the command's own output.
+# The speed claims, measured here: about 18 minutes on two quiet cores. The page is the command's own output.
 bench: $(VENV)/.installed-test
 	$(BIN)/oelm bench all --out docs/performance.md
 
