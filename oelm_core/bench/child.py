@@ -61,7 +61,7 @@ def _timed(run: Callable[[], Any]) -> dict[str, float]:
         torch.cuda.synchronize()
         marks[0].record()
     cpu, wall = time.process_time(), time.perf_counter()
-    extra = run()
+    run()
     if cuda:
         marks[1].record()
         torch.cuda.synchronize()
@@ -69,7 +69,7 @@ def _timed(run: Callable[[], Any]) -> dict[str, float]:
     if cuda:
         taken["device"] = marks[0].elapsed_time(marks[1]) / 1000
     steps = getattr(run, "steps", 1)
-    return {**{clock: value / steps for clock, value in taken.items()}, **(extra if isinstance(extra, dict) else {})}
+    return {clock: value / steps for clock, value in taken.items()}
 
 
 def _peak(resident: int) -> dict[str, int]:

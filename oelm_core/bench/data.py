@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-
 from oelm_core.bench.claims import Claim, Effort, Section, Table, seconds
 from oelm_core.bench.statistics import paired_ratio
 from oelm_core.bench.variants import Recipe, take_turns
@@ -26,9 +24,11 @@ def _tokenising(section: Section, effort: Effort) -> None:
     tokens = found["our_preparation"].about["tokens"]
     # By the wall: datasets works in processes of its own, which this process's CPU time does not count.
     faster = paired_ratio(found["datasets_map"].wall, found["our_preparation"].wall)
-    walls = {name: statistics.median(one.wall) for name, one in found.items()}
     names = {"our_preparation": "oelm data prepare", "datasets_map": "datasets.map, batched"}
-    rows = [[names[name], seconds(wall), f"{tokens / wall / 1e6:.2f} M"] for name, wall in walls.items()]
+    rows = [
+        [names[name], seconds(one.median_wall), f"{tokens / one.median_wall / 1e6:.2f} M"]
+        for name, one in found.items()
+    ]
     note = (
         f"{documents:,} documents of about {tokens // documents} tokens, a byte-level BPE as GPT-2's (fast tokenizer),"
         f" {effort.threads} workers each, wall clock. Ours also writes the token files, checksums and journal;"

@@ -161,19 +161,13 @@ def _encoder(sizes: Sizes) -> tuple[Any, Any]:
 
 def count_both(sizes: dict[str, Any], classifier: bool) -> Any:
     """For a child: a variant whose `about` holds the counted work of both arms."""
+    from oelm_core.bench.stepping import About
+
     arms = {
         name: counted(Sizes(**sizes), frozen=frozen, classifier=classifier).by_component
         for name, frozen in (("baseline", False), ("frozen", True))
     }
-    return _About(arms)
-
-
-class _About:
-    def __init__(self, about: dict[str, Any]) -> None:
-        self.about = about
-
-    def __call__(self) -> None:
-        """Nothing to run: the count was the work."""
+    return About(arms)
 
 
 def saved_bytes(sizes: Sizes, *, biases: bool) -> dict[str, int]:

@@ -37,7 +37,7 @@ def measure(effort: Effort) -> Section:
     section.raw |= {"memory": memory, "steps": {name: one.as_dict() for name, one in found.items()}}
     _against_peers(section, sizes, effort, found, memory)
     whole = ratio(found, OURS, "ours, Q/K frozen")
-    freezing_claims(section, sizes, effort, whole, classifier=False, layer="oelm_core.bench.ours:gpt_layers")
+    freezing_claims(section, sizes, effort, whole, classifier=False, layer="oelm_core.bench.ours:gpt_layer")
     section.tables.append(_what_choices_bought(found))
     return section
 
@@ -79,8 +79,7 @@ def _against_peers(
         one = found[name]
         against = "" if name == OURS else str(ratio(found, name, OURS))
         use = percent(work[name] / one.median / gemm)
-        wall = sorted(one.wall)[len(one.wall) // 2]
-        rows.append([name, seconds(one.median), seconds(wall), against, megabytes(one.memory), use])
+        rows.append([name, seconds(one.median), seconds(one.median_wall), against, megabytes(one.memory), use])
     note = (
         f"{len(found[OURS].seconds)} rounds in turns. Ratio: how many times our time, median of the rounds with its"
         f" 95 % interval. Memory: most held above the libraries, in the variant's own process (the claim's is at the"

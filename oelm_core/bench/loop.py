@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -122,8 +121,8 @@ def _waiting(section: Section, effort: Effort) -> None:
             found = take_turns(recipes, rounds=effort.rounds(3), threads=effort.threads, repeat=2)
         for name, one in found.items():
             against = "" if name == OURS else str(paired_ratio(one.wall, found[OURS].wall))
-            rows.append([where, name, seconds(statistics.median(one.wall)), against])
-        default = statistics.median(found[DEFAULT].wall) / statistics.median(found[OURS].wall)
+            rows.append([where, name, seconds(one.median_wall), against])
+        default = found[DEFAULT].median_wall / found[OURS].median_wall
         told.append(f"{where} the default takes {default:.2f} times our time")
         section.raw[f"waiting, {where}"] = {name: one.as_dict() for name, one in found.items()}
     note = (
@@ -157,7 +156,7 @@ def _records(section: Section, effort: Effort) -> None:
         Claim(
             f"a train record when the metrics file already has {size} MB",
             "no slower",
-            f"{times} of {seconds(statistics.median(found['empty'].wall))}",
+            f"{times} of {seconds(found['empty'].median_wall)}",
             times.value <= 1.05,
         )
     )

@@ -36,26 +36,22 @@ def gpt(*, frozen: bool = False, without: str | None = None, compiled: bool = Fa
     return Step(model, loss, "default" if without == "fused optimiser" else "fused")
 
 
-def gpt_layers(*, frozen: bool = False, count: int = 1, without: str | None = None, **given: Any) -> Step:
-    """Forward and backward of a few blocks of our GPT alone: where freezing saves, nothing around it."""
+def gpt_layer(*, frozen: bool = False, **given: Any) -> Step:
+    """Forward and backward of one block of our GPT alone: where freezing saves, nothing around it."""
     from oelm_core.models.gpt_layers import Block
 
     sizes = Sizes(**given)
-    if without is not None:
-        SWITCHES[without]()
     torch.manual_seed(0)
-    blocks = nn.ModuleList(Block(gpt_config(sizes), index) for index in range(count)).to(device()).train()
-    freeze(blocks, frozen)
+    block = Block(gpt_config(sizes), 0).to(device()).train()
+    freeze(block, frozen)
     start = torch.randn(sizes.batch, sizes.length, sizes.d_model, device=device(), requires_grad=True)
 
     def loss() -> Tensor:
-        x = start
-        for block in blocks:
-            x = block(x, None, None)
         start.grad = None
-        return x.sum()
+        out: Tensor = block(start, None, None)
+        return out.sum()
 
-    return Step(blocks, loss, None)
+    return Step(block, loss, None)
 
 
 def gpt_config(sizes: Sizes) -> Any:

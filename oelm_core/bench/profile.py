@@ -43,7 +43,7 @@ def where_time_goes(make: str, arguments: dict[str, Any]) -> Any:
 
     from torch.profiler import ProfilerActivity, profile
 
-    from oelm_core.bench.sentences import About
+    from oelm_core.bench.stepping import About
 
     module, _, name = make.partition(":")
     step = getattr(importlib.import_module(module), name)(**arguments)

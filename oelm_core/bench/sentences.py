@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from oelm_core.bench.ours import SWITCHES, bert_config, freeze
 from oelm_core.bench.sizes import TINY_BERT, Sizes
-from oelm_core.bench.stepping import Step, device
+from oelm_core.bench.stepping import About, Step, device
 from oelm_core.data import packing
 from oelm_core.data.classification import ClassificationData, Examples
 from oelm_core.models.bert import encoder_config, from_config
@@ -93,16 +93,6 @@ def bert_layer(*, frozen: bool = False, **given: Any) -> Step:
         return (out[0] if isinstance(out, tuple) else out).sum()
 
     return Step(layer, loss, None)
-
-
-class About:
-    """A variant that is only looked at."""
-
-    def __init__(self, about: dict[str, Any]) -> None:
-        self.about = about
-
-    def __call__(self) -> None:
-        """Nothing to run."""
 
 
 def packed_beside_padded(arch: str) -> About:

@@ -44,6 +44,16 @@ class Step:
         self.optimiser.zero_grad(set_to_none=True)
 
 
+class About:
+    """A variant that is only looked at."""
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        self.about = about
+
+    def __call__(self) -> None:
+        """Nothing to run."""
+
+
 def token_batch(vocab: int, batch: int, length: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Inputs and next tokens `[batch, length]`, drawn once."""
     drawn = torch.randint(0, vocab, (batch, length + 1), generator=torch.Generator().manual_seed(seed)).to(device())

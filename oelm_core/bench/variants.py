@@ -38,7 +38,6 @@ class Measured:
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
     device: list[float] = field(default_factory=list)
-    more: dict[str, list[float]] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
     peak: dict[str, int] = field(default_factory=dict)
     first_wall: float = 0.0
@@ -54,6 +53,10 @@ class Measured:
         return statistics.median(self.seconds)
 
     @property
+    def median_wall(self) -> float:
+        return statistics.median(self.wall)
+
+    @property
     def memory(self) -> int:
         """Bytes above what the process held before the variant was made; on a GPU what was allocated there."""
         return self.peak.get("device") or self.peak.get("above", 0)
@@ -61,7 +64,7 @@ class Measured:
     def as_dict(self) -> dict[str, Any]:
         return {
             "median": self.median,
-            "median_wall": statistics.median(self.wall),
+            "median_wall": self.median_wall,
             "cpu": self.cpu,
             "wall": self.wall,
             "device": self.device,
@@ -181,10 +184,9 @@ def take_turns(
 
 
 def _note(measured: Measured, times: list[dict[str, float]]) -> None:
-    for key in times[0]:
-        mean = statistics.fmean(t[key] for t in times)
-        target = {"cpu": measured.cpu, "wall": measured.wall, "device": measured.device}.get(key)
-        (measured.more.setdefault(key, []) if target is None else target).append(mean)
+    clocks = {"cpu": measured.cpu, "wall": measured.wall, "device": measured.device}
+    for clock in times[0]:
+        clocks[clock].append(statistics.fmean(t[clock] for t in times))
 
 
 def ratio(found: Mapping[str, Measured], other: str, ours: str) -> Ratio:

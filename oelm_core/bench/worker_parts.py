@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from oelm_core.bench.sentences import About
 from oelm_core.bench.sizes import Sizes
-from oelm_core.bench.stepping import device, token_batch
+from oelm_core.bench.stepping import About, device, token_batch
 
 
 class Calls:
