@@ -49,8 +49,3 @@ def permutation(count: int, seed: int, epoch: int) -> np.ndarray:
 def share(chosen: np.ndarray, rank: int, world: int) -> np.ndarray:
     """A rank's part of a forward pass: contiguous, sizes differing by one at most."""
     return np.array_split(chosen, world)[rank]
-
-
-def dropout_seed(seed: int, step: int, rank: int) -> int:
-    """Seeds every random draw of a step, so a resumed step draws what the first one drew."""
-    return int(np.random.SeedSequence([seed & (2**63 - 1), step, rank, 0x0E1A]).generate_state(1, np.uint64)[0] >> 1)

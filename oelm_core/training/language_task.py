@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from oelm_core.config import Experiment
 from oelm_core.data.language import LanguageData, sequence_count, sequences
 from oelm_core.training import evaluate
-from oelm_core.training.batches import Plan, dropout_seed, share
+from oelm_core.training.batches import Plan, share
 from oelm_core.training.distributed import Ranks
+from oelm_core.training.draws import dropout_seed, seed_draws
 from oelm_core.training.evaluate import Evaluation
 from oelm_core.training.fitting import LargestBatch
 from oelm_core.training.precision import Precision
@@ -101,7 +102,7 @@ class LanguageTask:
         for number, prompt in enumerate(self._prompts(self.experiment.train.samples)):
             ids = torch.from_numpy(prompt.astype(np.int64))[None].to(device)
             with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), precision.autocast():
-                torch.manual_seed(dropout_seed(self.experiment.seed, step, SAMPLE_RANK + number))
+                seed_draws(dropout_seed(self.experiment.seed, step, SAMPLE_RANK + number), device)
                 out = model.generate(
                     ids,
                     attention_mask=torch.ones_like(ids),

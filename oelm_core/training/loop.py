@@ -15,7 +15,7 @@ from oelm_core import attention_stats
 from oelm_core.freezing import apply_unfreezing, group_lr
 from oelm_core.training import checkpoint
 from oelm_core.training.baseline_attention import keep_baseline_pattern
-from oelm_core.training.batches import dropout_seed
+from oelm_core.training.draws import dropout_seed, seed_draws
 from oelm_core.training.evaluate import better
 from oelm_core.training.failures import DiskFull, NonFinite
 from oelm_core.training.schedule import rate
@@ -90,7 +90,7 @@ class Loop:
         lr = train.lr * rate(train, step, s.total)
         for group in s.optimiser.param_groups:
             group["lr"] = group_lr(group, lr, step - 1)
-        torch.manual_seed(dropout_seed(s.experiment.seed, step, s.ranks.rank))
+        seed_draws(dropout_seed(s.experiment.seed, step, s.ranks.rank), s.ranks.device)
         watch = Stopwatch(s.ranks.device)
         watch.mark()
         loss = torch.zeros((), device=s.ranks.device)

@@ -14,7 +14,8 @@ from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_wi
 from oelm_core.config import Train
 from oelm_core.errors import BadInput
 from oelm_core.training import precision
-from oelm_core.training.batches import Plan, dropout_seed, share
+from oelm_core.training.batches import Plan, share
+from oelm_core.training.draws import dropout_seed, seed_draws
 from oelm_core.training.schedule import rate
 from oelm_core.training.signals import StopRequest
 
@@ -58,6 +59,13 @@ def test_the_published_recipes_have_their_number_of_steps() -> None:
 
 def test_dropout_draws_differ_between_steps_ranks_and_seeds() -> None:
     assert len({dropout_seed(s, k, r) for s in (1, 2) for k in range(50) for r in range(3)}) == 300
+
+
+def test_draws_are_seeded_as_torch_does_it() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    seed_draws(7, torch.device("cpu"))
+    assert torch.equal(torch.rand(3), expected)
 
 
 @pytest.mark.parametrize(
