@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import resource
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +54,7 @@ def result(s: Session, before: str, after: str) -> dict[str, Any]:
             "training": progress.seconds - validation,
             "validation": validation,
         },
-        "memory": memory(s.ranks.device),
+        "memory": s.memory.as_dict(),
         "checkpoint_bytes": s.checkpoint_bytes,
         "true_baseline": s.checks["true_baseline"],
         "frozen": {"hash_before": before, "hash_after": after, "unchanged": before == after},
@@ -91,13 +90,6 @@ def timing_stats(s: Session) -> dict[str, Any]:
         timing.warmup_steps(s.total),
         progress.epoch_seconds,
     )
-
-
-def memory(used: torch.device) -> dict[str, int | None]:
-    """Peaks in bytes; Linux counts the host's in KiB."""
-    host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if platform.system() == "Darwin" else 1024)
-    on_card = torch.cuda.max_memory_allocated(used) if used.type == "cuda" else None
-    return {"device_peak": on_card, "host_peak": host}
 
 
 def device(used: torch.device) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Evaluation at the largest batch that fits: begun large on a GPU, halved when its memory runs out."""
+"""Evaluation at the largest batch that fits: on a GPU twice as many batches are joined each time, until too many."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-ON_GPU = 8
-"""Batches joined at first. Without gradients a forward pass holds a small part of what training does."""
-
 T = TypeVar("T")
 
 
 class LargestBatch:
-    """Remembers how many batches fit at once. Without a GPU one: more is no faster there, and sums stay the same."""
+    """Remembers how many batches fit at once. Without a GPU one: more is no faster there (`oelm bench loop`)."""
 
     def __init__(self, *, fixed: bool) -> None:
         """fixed: the recipe says how many examples, so batches are never joined."""
-        self.joined = 1 if fixed or not torch.cuda.is_available() else ON_GPU
+        self.joined = 1
+        self._growing = torch.cuda.is_available() and not fixed
 
     def over(self, batches: Sequence[np.ndarray], forward: Callable[[np.ndarray], T]) -> Iterator[tuple[np.ndarray, T]]:
         """(examples, what forward made of them) until every batch has been seen, as many at once as fit."""
@@ -34,7 +32,10 @@ class LargestBatch:
                     raise
             if found is None:  # after the except, whose traceback would still hold the tensors
                 self.joined //= 2
+                self._growing = False
                 torch.cuda.empty_cache()
                 continue
             yield chosen, found
             at += self.joined
+            if self._growing and at < len(batches):
+                self.joined *= 2

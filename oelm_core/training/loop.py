@@ -207,7 +207,8 @@ class Loop:
         began = time.monotonic()
         s.model.eval()
         try:
-            found = s.task.evaluate(s.model, s.ranks, s.precision, s.stop)
+            with s.memory.evaluating():
+                found = s.task.evaluate(s.model, s.ranks, s.precision, s.stop)
         except Interrupted:
             progress.eval_due = True
             return False

@@ -23,6 +23,7 @@ from oelm_core.training import checkpoint, precision, starting
 from oelm_core.training.classification_task import ClassificationTask
 from oelm_core.training.distributed import Ranks, join
 from oelm_core.training.language_task import LanguageTask
+from oelm_core.training.memory import PeakMemory
 from oelm_core.training.progress import Progress
 from oelm_core.training.records import Records, cut_after
 from oelm_core.training.signals import StopRequest
@@ -54,6 +55,7 @@ class Session:
     total: int
     threads: int
     checks: dict[str, Any]
+    memory: PeakMemory
     progress: Progress = field(default_factory=Progress)
     times: StepTimes = field(default_factory=StepTimes)
     checkpoint_bytes: int = 0
@@ -125,6 +127,7 @@ def set_up(folder: RunFolder, stop: StopRequest) -> Session:
         total=total,
         threads=threads,
         checks=checks,
+        memory=PeakMemory(ranks.device),
     )
     if found is not None:
         go_on_from(session, found)
