@@ -1,48 +1,65 @@
-"""One variant in a process of its own: makes it, runs it when told, says what it took. Commands are JSON lines.
+"""One variant in a process of its own: makes it, runs it when told, says what it took.
 
-`python -m oelm_core.bench.child`, spoken to by variants.py: {"make": "module:function", "with": {...}}, {"run": n},
-{"peak": true}. What the variant prints goes to stderr, so that answers stay alone on stdout.
+Spoken to by variants.py over a pipe: {"make": "module:function", "with": {...}}, {"run": n}, {"peak": true}. What is
+made has an `about` and can be called, or is a dictionary that says it all.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
-import json
 import os
-import sys
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
+LIBRARIES = (
+    "torch",
+    "transformers.models.gpt2.modeling_gpt2",
+    "oelm_core.models.gpt",
+    "oelm_core.models.bert",
+    "oelm_core.freezing",
+    "oelm_core.data.packing",
+)
+"""What variants need. Imported before their memory is counted, and once for all of them where they are forked."""
 
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    running: Callable[[], Any] | None = None
-    resident = 0
-    for line in sys.stdin:
-        command = json.loads(line)
+
+def serve(orders: Connection, said: str, threads: int) -> None:
+    """Answers until the other end hangs up. What the variant prints goes to the file `said`."""
+    with open(said, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    for module in LIBRARIES:
+        importlib.import_module(module)
+    import torch
+
+    gc.freeze()  # what the libraries made stays, and need not be looked through
+    torch.set_num_threads(threads)
+    held = _status("RssAnon")
+    running: Any = None
+    while True:
+        try:
+            command = orders.recv()
+        except EOFError:
+            break
         try:
             if "make" in command:
-                import torch
-
-                torch.set_num_threads(int(command["threads"]))
-                for module in command["imports"]:
-                    importlib.import_module(module)
-                maker = _find(command["make"])
-                resident = _status("VmRSS")
-                running = maker(**command["with"])
-                answer: dict[str, Any] = {"about": getattr(running, "about", {})}
-            elif "run" in command and running is not None:
+                running = find(command["make"])(**command["with"])
+                answer: dict[str, Any] = {"about": running if isinstance(running, dict) else running.about}
+            elif "run" in command:
                 answer = {"times": [_timed(running) for _ in range(command["run"])]}
             else:
-                answer = _peak(resident)
+                answer = _peak(held)
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
-        answers.write(json.dumps(answer) + "\n")
+        orders.send(answer)
+    del running
+    gc.collect()  # temporary folders go with it: a process of multiprocessing ends without the usual farewells
 
 
-def _find(path: str) -> Callable[..., Any]:
+def find(path: str) -> Callable[..., Any]:
+    """The function that `module:name` stands for."""
     module, _, name = path.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return found
@@ -72,12 +89,15 @@ def _timed(run: Callable[[], Any]) -> dict[str, float]:
     return {clock: value / steps for clock, value in taken.items()}
 
 
-def _peak(resident: int) -> dict[str, int]:
-    """Bytes: the process's highest, the same above what it held before the model was made, and the GPU's highest."""
+def _peak(held: int) -> dict[str, int]:
+    """Bytes: the process's highest, the same above what it `held` before, and the GPU's highest.
+
+    Pages of library files that running the variant touched are not its own, and do not count.
+    """
     import torch
 
     highest = _status("VmHWM")
-    found = {"host": highest, "above": highest - resident}
+    found = {"host": highest, "above": highest - _status("RssFile") - held}
     if torch.cuda.is_available():
         found["device"] = torch.cuda.max_memory_allocated()
     return found
@@ -89,7 +109,3 @@ def _status(key: str) -> int:
             if line.startswith(key + ":"):
                 return int(line.split()[1]) * 1024
     return 0
-
-
-if __name__ == "__main__":
-    main()

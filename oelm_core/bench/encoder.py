@@ -9,19 +9,19 @@ from oelm_core.bench.freezing import freezing_claims
 from oelm_core.bench.profile import profile_table, profiles
 from oelm_core.bench.sizes import BERT_BASE, TINY_BERT, Sizes
 from oelm_core.bench.statistics import Ratio
-from oelm_core.bench.variants import Measured, Recipe, ratio, take_turns
+from oelm_core.bench.variants import Measured, Recipe, look_at, ratio, take_turns
 
 MAKER = "oelm_core.bench.sentences:"
-IMPORTS = ("oelm_core.data.packing", "oelm_core.models.bert", "oelm_core.freezing")
 
 
 def measure(effort: Effort) -> Section:
     sizes = TINY_BERT if effort.quick else BERT_BASE
-    section = Section("bert", f"BERT-base, a training step of {sizes.batch} short sentences")
+    section = Section(
+        "bert", f"{'A tiny encoder' if effort.quick else 'BERT-base'}, a training step of {sizes.batch} short sentences"
+    )
     whole = _packing(section, sizes, effort)
-    _packed_is_the_same(section, effort)
-    few = sizes.but(batch=4)  # short steps take turns more often, which cancels more of a machine's drift
-    freezing_claims(section, few, effort, whole, classifier=True, layer="oelm_core.bench.sentences:bert_layer")
+    _packed_is_the_same(section, sizes, effort)
+    freezing_claims(section, sizes, effort, whole, classifier=True, layer="oelm_core.bench.sentences:bert_layer")
     return section
 
 
@@ -29,7 +29,7 @@ def _packing(section: Section, sizes: Sizes, effort: Effort) -> Ratio:
     """Adds the table and claims of packing; how many times as fast a packed step with Q/K frozen is."""
 
     def step(batching: str, **more: Any) -> Recipe:
-        return Recipe(MAKER + "bert_step", {**sizes.as_dict(), "batching": batching, **more}, IMPORTS)
+        return Recipe(MAKER + "bert_step", {**sizes.as_dict(), "batching": batching, **more})
 
     recipes = {
         "packed": step("packed"),
@@ -37,7 +37,7 @@ def _packing(section: Section, sizes: Sizes, effort: Effort) -> Ratio:
         "packed, Q/K frozen": step("packed", frozen=True),
         "dynamic": step("dynamic"),
     }
-    found = take_turns(recipes, rounds=effort.rounds(3), threads=effort.threads)
+    found = take_turns(recipes, rounds=effort.rounds(6), threads=effort.threads)
     recipes["padded"] = step("padded", batches=1)  # the slowest by far, and claimed only for its tokens
     found.update(take_turns({"padded": recipes["padded"]}, rounds=1, threads=effort.threads, warmup=0))
     tokens = {kind: one.about["tokens_a_step"] for kind, one in found.items()}
@@ -46,6 +46,7 @@ def _packing(section: Section, sizes: Sizes, effort: Effort) -> Ratio:
             kind,
             f"{tokens[kind]:,.0f}",
             seconds(found[kind].median),
+            seconds(found[kind].median_wall),
             "" if kind == "packed" else _against(found, kind),
             f"{found[kind].memory / 1e6:,.0f} MB",
         ]
@@ -53,13 +54,12 @@ def _packing(section: Section, sizes: Sizes, effort: Effort) -> Ratio:
     ]
     lengths = found["packed"].about
     note = (
-        f"Sentences as long as SST-2's: mean {lengths['mean_length']:.1f} tokens, longest {lengths['longest']}."
-        " Four batches, chosen to be as long as the average; padded, which takes longest, sees the first of them only."
-        " Padded fills to 128, dynamic to the batch's longest,"
-        " packed puts several sentences into a row with a mask between them. Torch's dropout: SDPA and Bernoulli draws"
-        " instead of ours."
+        f"Sentences as long as SST-2's: mean {lengths['mean_length']:.1f} tokens, longest {lengths['longest']}. Six"
+        " batches, as long as the average, another in each round; padded, which takes longest, sees the first only."
+        " Padded fills to 128, dynamic to the batch's longest, packed puts several sentences into a row with a mask"
+        " between them. Torch's dropout: SDPA and Bernoulli draws instead of ours."
     )
-    columns = ["batches", "tokens a step", "step", "ratio to packed", "peak memory"]
+    columns = ["batches", "tokens a step", "step", "wall", "ratio to packed", "peak memory"]
     section.tables.append(Table("Batches without padding", columns, rows, note))
     section.raw["packing"] = {kind: one.as_dict() for kind, one in found.items()}
     fewer = tokens["padded"] / tokens["packed"]
@@ -67,9 +67,9 @@ def _packing(section: Section, sizes: Sizes, effort: Effort) -> Ratio:
         Claim("packed: tokens a step against padding to 128", "at least 8x fewer", f"{fewer:.2f}x fewer", fewer >= 8)
     )
     faster = ratio(found, "dynamic", "packed")
-    seen = profiles({kind: step(kind, batches=1) for kind in ("packed", "dynamic")}, effort)
+    seen = profiles({kind: step(kind, batches=1) for kind in ("packed", "dynamic")}, effort.threads)
     section.tables.append(profile_table(seen))
-    fixed = percent(seen["packed"].get("optimiser and clipping", 0.0))
+    fixed = percent(seen["packed"].kinds.get("optimiser and clipping", 0.0))
     why = f"the optimiser, whose work depends on the weights and not on the tokens, is {fixed} of a packed step."
     section.claims.append(
         Claim("packed: step against dynamic padding", "at least 2x as fast", str(faster), faster.value >= 2, why)
@@ -83,16 +83,14 @@ def _against(found: dict[str, Measured], kind: str) -> str:
     return f"{found[kind].median / found['packed'].median:.1f}x (not in turns)"
 
 
-def _packed_is_the_same(section: Section, effort: Effort) -> None:
+def _packed_is_the_same(section: Section, sizes: Sizes, effort: Effort) -> None:
     """Logits of packed and padded batches, and that an epoch has every example once."""
     worst: dict[str, float] = {}
     complete = True
     for arch in ("bert", "roberta"):
-        about = take_turns(
-            {arch: Recipe(MAKER + "packed_beside_padded", {"arch": arch})}, rounds=1, threads=effort.threads
-        )
-        worst[arch] = about[arch].about["difference"]
-        complete = complete and about[arch].about["every_example_once"]
+        about = look_at(Recipe(MAKER + "packed_beside_padded", {"arch": arch, **sizes.as_dict()}), effort.threads)
+        worst[arch] = about["difference"]
+        complete = complete and about["every_example_once"]
     found = ", ".join(f"{arch} {value:.1e}" for arch, value in worst.items())
     section.claims.append(
         Claim("packed: logits against padded ones", "equal to 1e-5", found, max(worst.values()) < 1e-5)
@@ -102,7 +100,7 @@ def _packed_is_the_same(section: Section, effort: Effort) -> None:
             "packed: examples of an epoch", "each exactly once", "each once" if complete else "not each once", complete
         )
     )
-    other = take_turns({"other": Recipe(MAKER + "cannot_pack")}, rounds=1, threads=effort.threads)["other"].about
+    other = look_at(Recipe(MAKER + "cannot_pack"), effort.threads)
     falls_back = bool(other["said"]) and other["batching"] == "dynamic"
     section.claims.append(Claim("a model that cannot be packed", "falls back and says so", other["said"], falls_back))
     section.raw["packed_difference"] = worst

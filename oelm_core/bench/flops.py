@@ -159,15 +159,12 @@ def _encoder(sizes: Sizes) -> tuple[Any, Any]:
     return model, lambda: model(input_ids=tokens, labels=labels).loss
 
 
-def count_both(sizes: dict[str, Any], classifier: bool) -> Any:
-    """For a child: a variant whose `about` holds the counted work of both arms."""
-    from oelm_core.bench.stepping import About
-
-    arms = {
+def count_both(sizes: dict[str, Any], classifier: bool) -> dict[str, dict[str, int]]:
+    """Counted work of both arms by component."""
+    return {
         name: counted(Sizes(**sizes), frozen=frozen, classifier=classifier).by_component
         for name, frozen in (("baseline", False), ("frozen", True))
     }
-    return About(arms)
 
 
 def saved_bytes(sizes: Sizes, *, biases: bool) -> dict[str, int]:

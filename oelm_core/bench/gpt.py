@@ -11,8 +11,6 @@ from oelm_core.bench.profile import profile_table, profiles
 from oelm_core.bench.sizes import MEDIUM, TINY, Sizes
 from oelm_core.bench.variants import Measured, Recipe, ratio, take_turns
 
-GPT2 = "transformers.models.gpt2.modeling_gpt2"
-
 OURS, GEMM = "ours", "GEMM"
 PEERS = {
     "nanoGPT-style": "nanoGPT-style",
@@ -29,7 +27,8 @@ CHOICES = {
 def measure(effort: Effort) -> Section:
     recipe = TINY if effort.quick else MEDIUM
     sizes = recipe.but(batch=2)  # all variants at once must fit into memory, and many rounds into minutes
-    section = Section("gpt", f"GPT Medium-512, a training step of {sizes.batch} x {sizes.length} tokens")
+    model = "A tiny GPT" if effort.quick else "GPT Medium-512"
+    section = Section("gpt", f"{model}, a training step of {sizes.batch} x {sizes.length} tokens")
     memory = _peak_memory(recipe, effort)
     recipes = {**_variants(sizes), **_choices(sizes)}
     recipes[GEMM] = Recipe("oelm_core.bench.machine:Gemm", {"size": 256 if effort.quick else 2048})
@@ -37,13 +36,13 @@ def measure(effort: Effort) -> Section:
     section.raw |= {"memory": memory, "steps": {name: one.as_dict() for name, one in found.items()}}
     _against_peers(section, sizes, effort, found, memory)
     whole = ratio(found, OURS, "ours, Q/K frozen")
-    freezing_claims(section, sizes, effort, whole, classifier=False, layer="oelm_core.bench.ours:gpt_layer")
+    freezing_claims(section, recipe, effort, whole, classifier=False, layer="oelm_core.bench.ours:gpt_layer")
     section.tables.append(_what_choices_bought(found))
     return section
 
 
 def _ours(arguments: dict[str, Any]) -> Recipe:
-    return Recipe("oelm_core.bench.ours:gpt", arguments, ("oelm_core.models.gpt", "oelm_core.freezing"))
+    return Recipe("oelm_core.bench.ours:gpt", arguments)
 
 
 def _variants(sizes: Sizes) -> dict[str, Recipe]:
@@ -53,14 +52,17 @@ def _variants(sizes: Sizes) -> dict[str, Recipe]:
         "ours, Q/K frozen": _ours({**size, "frozen": True}),
         "plain": Recipe("oelm_core.bench.peers:plain_gpt", size),
         "nanoGPT-style": Recipe("oelm_core.bench.peers:nano_gpt", size),
-        "transformers GPT2": Recipe("oelm_core.bench.peers:transformers_gpt2", size, (GPT2,)),
+        "transformers GPT2": Recipe("oelm_core.bench.peers:transformers_gpt2", size),
     }
 
 
 def _peak_memory(sizes: Sizes, effort: Effort) -> dict[str, int]:
-    """Bytes at the recipe's batch, one variant after another: a first step, which makes the moments, and a second."""
+    """Bytes of a step at the recipe's batch, one variant after another: they would not fit beside each other."""
     recipes = {name: recipe for name, recipe in _variants(sizes).items() if name in (OURS, "plain")}
-    return {name: take_turns({name: r}, rounds=1, threads=effort.threads)[name].memory for name, r in recipes.items()}
+    found = {
+        name: take_turns({name: r}, rounds=1, threads=effort.threads, warmup=0)[name] for name, r in recipes.items()
+    }
+    return {name: one.memory for name, one in found.items()}
 
 
 def _choices(sizes: Sizes) -> dict[str, Recipe]:
@@ -90,9 +92,9 @@ def _against_peers(
     )
     columns = ["variant", "step", "wall", "ratio to ours", "peak memory", "MFU"]
     section.tables.append(Table("Against what researchers use", columns, rows, note))
-    seen = profiles({name: variants[name] for name in (OURS, "plain")}, effort)
+    seen = profiles({name: variants[name] for name in (OURS, "plain")}, effort.threads)
     section.tables.append(profile_table(seen))
-    products = percent(seen[OURS].get("matrix products", 0.0))
+    products = percent(seen[OURS].products)
     why = f"matrix products, which all variants must do, are {products} of our step; see where the time goes."
     _peer_claims(section, f"{sizes.batch} x {sizes.length} tokens", found, memory, why)
 

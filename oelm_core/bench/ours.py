@@ -107,7 +107,7 @@ SWITCHES = {
 }
 
 
-def bert_config(sizes: Sizes) -> Any:
+def bert_config(sizes: Sizes, arch: str = "bert") -> Any:
     from oelm_core.config import Shape
     from oelm_core.models.bert import encoder_config
 
@@ -119,4 +119,4 @@ def bert_config(sizes: Sizes) -> Any:
         d_ff=sizes.d_ff,
         positions=512,
     )
-    return encoder_config(shape, "bert", 2, sizes.dropout)
+    return encoder_config(shape, arch, 2, sizes.dropout)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from oelm_core.bench.claims import Effort, Table, percent
-from oelm_core.bench.variants import Recipe, take_turns
+from oelm_core.bench.child import find
+from oelm_core.bench.claims import Table, percent
+from oelm_core.bench.variants import Recipe, look_at
 
 # What an operation belongs to, by its name in torch's profiler.
 KINDS = {
@@ -37,49 +39,72 @@ KINDS = {
 }
 
 
-def where_time_goes(make: str, arguments: dict[str, Any]) -> Any:
-    """For a child: a variant whose `about` has the share of each kind in one profiled step."""
-    import importlib
+REST = "everything else"
+STEPS, LONG_ENOUGH = 5, 1.0
 
+
+@dataclass(frozen=True)
+class Profile:
+    """Shares of a step's time: by kind, and of the largest operations that no kind names."""
+
+    kinds: dict[str, float]
+    others: dict[str, float]
+
+    @property
+    def products(self) -> float:
+        return self.kinds.get("matrix products", 0.0)
+
+
+def where_time_goes(make: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """A Profile of a variant's step, warmed up: a few, unless one takes a second."""
     from torch.profiler import ProfilerActivity, profile
 
-    from oelm_core.bench.stepping import About
-
-    module, _, name = make.partition(":")
-    step = getattr(importlib.import_module(module), name)(**arguments)
+    step = find(make)(**arguments)
     step()
+    began = time.perf_counter()
     with profile(activities=[ProfilerActivity.CPU]) as seen:
-        step()
-    return About(shares({event.key: event.self_cpu_time_total for event in seen.key_averages()}))
+        for _ in range(STEPS):
+            step()
+            if time.perf_counter() - began > LONG_ENOUGH:
+                break
+    return asdict(shares({event.key: event.self_cpu_time_total for event in seen.key_averages()}))
 
 
-def shares(seconds: dict[str, float]) -> dict[str, float]:
-    """Operation -> time, as kind -> share of the whole.
+def shares(seconds: dict[str, float]) -> Profile:
+    """Operation -> time, as shares of the whole.
 
-    >>> shares({"aten::mm": 3.0, "aten::copy_": 1.0})
-    {'matrix products': 0.75, 'copies and fills': 0.25}
+    >>> shares({"aten::mm": 6.0, "aten::copy_": 1.0, "aten::sum": 1.0})
+    Profile(kinds={'matrix products': 0.75, 'copies and fills': 0.125, 'everything else': 0.125}, others={'sum': 0.125})
     """
     total = sum(seconds.values()) or 1.0
     kind_of = {name: kind for kind, names in KINDS.items() for name in names}
-    found: dict[str, float] = {}
+    kinds: dict[str, float] = {}
+    others: dict[str, float] = {}
     for operation, spent in seconds.items():
-        kind = kind_of.get(operation.removeprefix("aten::"), "everything else")
-        found[kind] = found.get(kind, 0.0) + spent / total
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+        name = operation.removeprefix("aten::")
+        kind = kind_of.get(name, REST)
+        kinds[kind] = kinds.get(kind, 0.0) + spent / total
+        if kind == REST:
+            others[name] = spent / total
+    largest = sorted(others.items(), key=lambda item: -item[1])[:4]
+    return Profile(dict(sorted(kinds.items(), key=lambda item: -item[1])), dict(largest))
 
 
-def profiles(recipes: dict[str, Recipe], effort: Effort) -> dict[str, dict[str, float]]:
-    """Shares by kind of each recipe's step."""
+def profiles(recipes: dict[str, Recipe], threads: int) -> dict[str, Profile]:
+    """Where each recipe's step spends its time."""
     maker = "oelm_core.bench.profile:where_time_goes"
     found = {}
     for name, r in recipes.items():  # one after another: a variant is made, and so profiled, as soon as it is asked for
         asked = Recipe(maker, {"make": r.make, "arguments": dict(r.arguments)})
-        found[name] = take_turns({name: asked}, rounds=1, threads=effort.threads)[name].about
+        found[name] = Profile(**look_at(asked, threads))
     return found
 
 
-def profile_table(found: dict[str, dict[str, float]], title: str = "Where the time goes") -> Table:
-    kinds: Sequence[str] = [*KINDS, "everything else"]
-    rows = [[kind, *(percent(one.get(kind, 0.0)) for one in found.values())] for kind in kinds]
-    note = "By torch.profiler, CPU. Freezing and packing save matrix products; the rest dilutes it."
-    return Table(title, ["kind of work", *found], rows, note)
+def profile_table(found: dict[str, Profile], title: str = "Where the time goes") -> Table:
+    rows = [[kind, *(percent(one.kinds.get(kind, 0.0)) for one in found.values())] for kind in [*KINDS, REST]]
+    largest = [
+        f"{name}: " + ", ".join(f"{operation} {percent(share)}" for operation, share in one.others.items())
+        for name, one in found.items()
+    ]
+    note = "By torch.profiler, CPU. Freezing and packing save matrix products; the rest dilutes it. Largest of what is"
+    return Table(title, ["kind of work", *found], rows, f"{note} left: {'; '.join(largest)}.")

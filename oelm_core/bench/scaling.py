@@ -26,8 +26,7 @@ def measure(effort: Effort) -> Section:
     grids = {axis: [base.but(**change) for change in changes] for axis, changes in points.items()}
     wanted = {sizes for grid in grids.values() for sizes in grid}
     names = {sizes: str(number) for number, sizes in enumerate(sorted(wanted, key=repr))}
-    imports = ("oelm_core.models.gpt", "oelm_core.freezing")
-    recipes = {name: Recipe("oelm_core.bench.ours:gpt", sizes.as_dict(), imports) for sizes, name in names.items()}
+    recipes = {name: Recipe("oelm_core.bench.ours:gpt", sizes.as_dict()) for sizes, name in names.items()}
     found = take_turns(recipes, rounds=effort.rounds(2), threads=effort.threads)
     rows = []
     for axis, grid in grids.items():

@@ -31,7 +31,16 @@ class Step:
         self.model, self.loss = model, loss
         self.trained = [p for p in model.parameters() if p.requires_grad]
         self.optimiser = adamw(model, optimiser) if optimiser else None
+        if self.optimiser:
+            self._make_moments(self.optimiser)
         self.about = {"trained": sum(p.numel() for p in self.trained), **(about or {})}
+
+    def _make_moments(self, optimiser: torch.optim.Optimizer) -> None:
+        """A step without gradients, so that the first real one holds as much memory as any other."""
+        for parameter in self.trained:
+            parameter.grad = torch.zeros_like(parameter)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
 
     def __call__(self) -> None:
         self.loss().backward()
@@ -44,14 +53,16 @@ class Step:
         self.optimiser.zero_grad(set_to_none=True)
 
 
-class About:
-    """A variant that is only looked at."""
+class Calls:
+    """A variant that makes `steps` calls of a function; `keep` lives as long as it does."""
 
-    def __init__(self, about: dict[str, Any]) -> None:
-        self.about = about
+    def __init__(self, call: Callable[[], Any], steps: int = 1, keep: Any = None) -> None:
+        self.call, self.steps, self.keep = call, steps, keep
+        self.about: dict[str, Any] = {}
 
     def __call__(self) -> None:
-        """Nothing to run."""
+        for _ in range(self.steps):
+            self.call()
 
 
 def token_batch(vocab: int, batch: int, length: int, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -37,7 +37,8 @@ def markdown(report: dict[str, Any], sections: Sequence[Section]) -> str:
         parts.append("**Quick mode: tiny networks and two rounds. These figures show that it works, nothing else.**\n")
     parts.append("## Claims\n\n" + _markdown_table(claims_table(sections)))
     shortfalls = [claim for section in sections for claim in section.claims if claim.met is not True and claim.why]
-    parts += [f"- **{claim.what}** ({claim.verdict}): {claim.why}" for claim in shortfalls]
+    if shortfalls:
+        parts.append("\n".join(f"- **{claim.what}** ({claim.verdict}): {claim.why}" for claim in shortfalls) + "\n")
     for section in sections:
         parts.append(f"## {section.title}\n")
         for table in section.tables:

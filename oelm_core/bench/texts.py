@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from oelm_core.bench.worker_parts import Calls
+from oelm_core.bench.stepping import Calls
 
 WORDS = 12_000
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import multiprocessing
 import os
 import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from oelm_core.bench.child import LIBRARIES, serve
 from oelm_core.bench.statistics import Ratio, paired_ratio
 from oelm_core.errors import LabError
 from oelm_core.training.waiting import SPIN
@@ -25,8 +24,6 @@ class Recipe:
 
     make: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    imports: tuple[str, ...] = ()
-    """Modules it will need, imported before its memory is counted."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -75,27 +72,22 @@ class Measured:
 
 
 class Child:
-    """A process that holds one variant."""
+    """A process that holds one variant.
+
+    Forked from a server that has the libraries already (six seconds of importing each, else), unless its environment
+    is another: libraries read theirs when they are loaded.
+    """
 
     def __init__(self, name: str, recipe: Recipe, threads: int) -> None:
         self.name = name
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": str(threads),
-            "GOMP_SPINCOUNT": SPIN,  # as the worker has it; more, and CPU time counts threads that only wait
-            "TOKENIZERS_PARALLELISM": "true",
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "oelm_core.bench.child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            text=True,
-            env={**environment, **recipe.environment},
-        )
-        make = {"make": recipe.make, "with": dict(recipe.arguments), "imports": recipe.imports, "threads": threads}
-        self._tell(make)
+        self._said = tempfile.NamedTemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._orders, theirs = multiprocessing.Pipe()
+        start: Any = multiprocessing.get_context("spawn" if recipe.environment else "forkserver")
+        self._process = start.Process(target=serve, args=(theirs, self._said.name, threads))
+        with _environment({**_threading(threads), **recipe.environment}):
+            self._process.start()
+        theirs.close()
+        self._tell({"make": recipe.make, "with": dict(recipe.arguments)})
 
     def ready(self) -> dict[str, Any]:
         """Waits until the variant is made; what it says about itself."""
@@ -107,19 +99,16 @@ class Child:
         return self._answer()
 
     def _tell(self, command: dict[str, Any]) -> None:
-        assert self._process.stdin
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(command) + "\n")
-            self._process.stdin.flush()
+            self._orders.send(command)
 
     def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        if not line:
-            raise LabError(
-                f"bench {self.name}: its process {_ending(self._process.wait())}. {self._last_words()}".strip()
-            )
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer: dict[str, Any] = self._orders.recv()
+        except (EOFError, ConnectionResetError):
+            self._process.join()
+            ending = _ending(self._process.exitcode or 0)
+            raise LabError(f"bench {self.name}: its process {ending}. {self._last_words()}".strip()) from None
         if "error" in answer:
             raise LabError(f"bench {self.name}: {answer['error']}")
         return answer
@@ -130,18 +119,31 @@ class Child:
         return lines[-1] if lines else ""
 
     def close(self) -> None:
-        """Its input ends, so it leaves and takes its temporary files along; one that hangs is killed."""
-        assert self._process.stdin
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
+        """Its pipe ends, so it leaves and takes its temporary files along; one that hangs is killed."""
+        self._orders.close()
+        self._process.join(10)
+        if self._process.is_alive():
             self._process.kill()
-            self._process.wait()
-        assert self._process.stdout
-        self._process.stdout.close()
+            self._process.join()
+        self._process.close()
         self._said.close()
+
+
+def _threading(threads: int) -> dict[str, str]:
+    """As the worker has it. Longer spinning, and CPU time would count threads that only wait."""
+    return {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": SPIN, "TOKENIZERS_PARALLELISM": "true"}
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Processes started meanwhile have these variables."""
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _ending(code: int) -> str:
@@ -156,6 +158,7 @@ def _ending(code: int) -> str:
 
 @contextlib.contextmanager
 def children(recipes: Mapping[str, Recipe], threads: int) -> Iterator[dict[str, Child]]:
+    multiprocessing.set_forkserver_preload(list(LIBRARIES))
     alive: dict[str, Child] = {}
     try:
         for name, recipe in recipes.items():
@@ -166,27 +169,35 @@ def children(recipes: Mapping[str, Recipe], threads: int) -> Iterator[dict[str, 
             child.close()
 
 
-def take_turns(
-    recipes: Mapping[str, Recipe], *, rounds: int, threads: int, warmup: int = 1, repeat: int = 1
-) -> dict[str, Measured]:
-    """Every variant once per round (`repeat` steps, their mean), forwards and backwards in turn; warm-up dropped."""
+def look_at(recipe: Recipe, threads: int) -> dict[str, Any]:
+    """What a function finds out in a process of its own."""
+    with children({recipe.make: recipe}, threads) as alive:
+        return alive[recipe.make].ready()
+
+
+def take_turns(recipes: Mapping[str, Recipe], *, rounds: int, threads: int, warmup: int = 1) -> dict[str, Measured]:
+    """Every variant once per round, forwards and backwards in turn; warm-up dropped."""
     with children(recipes, threads) as alive:
-        found = {name: Measured(name, about=child.ready()) for name, child in alive.items()}
+        about = {name: child.ready() for name, child in alive.items()}
+        found = turns(alive, rounds=rounds, warmup=warmup)
         for name, child in alive.items():
-            found[name].first_wall = sum(t["wall"] for t in child.ask({"run": warmup})["times"])
-        order = list(alive)
-        for number in range(rounds):
-            for name in order if number % 2 == 0 else reversed(order):
-                _note(found[name], alive[name].ask({"run": repeat})["times"])
-        for name, child in alive.items():
+            found[name].about = about[name]
             found[name].peak = child.ask({"peak": True})
     return found
 
 
-def _note(measured: Measured, times: list[dict[str, float]]) -> None:
-    clocks = {"cpu": measured.cpu, "wall": measured.wall, "device": measured.device}
-    for clock in times[0]:
-        clocks[clock].append(statistics.fmean(t[clock] for t in times))
+def turns(alive: Mapping[str, Child], *, rounds: int, warmup: int = 1) -> dict[str, Measured]:
+    """What each of these took in its turns."""
+    found = {name: Measured(name) for name in alive}
+    for name, child in alive.items():
+        found[name].first_wall = sum(t["wall"] for t in child.ask({"run": warmup})["times"])
+    order = list(alive)
+    for number in range(rounds):
+        for name in order if number % 2 == 0 else reversed(order):
+            (taken,) = alive[name].ask({"run": 1})["times"]
+            for clock, value in taken.items():
+                getattr(found[name], clock).append(value)
+    return found
 
 
 def ratio(found: Mapping[str, Measured], other: str, ours: str) -> Ratio:

@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from oelm_core.bench.sizes import Sizes
-from oelm_core.bench.stepping import About, device, token_batch
-
-
-class Calls:
-    """A variant that makes `steps` calls of a function."""
-
-    def __init__(self, call: Any, steps: int = 1, keep: Any = None) -> None:
-        self.call, self.steps, self.keep = call, steps, keep
-        self.about: dict[str, Any] = {}
-
-    def __call__(self) -> None:
-        for _ in range(self.steps):
-            self.call()
+from oelm_core.bench.stepping import Calls, device, token_batch
 
 
 def record_writing(megabytes: int) -> Calls:
-    """What the loop writes at a log interval, into a folder whose metrics already have so many megabytes."""
+    """What the loop writes at a log interval; the folder's metrics and log already have so many megabytes each."""
     from oelm_core.runs.folder import RunFolder
     from oelm_core.training.records import Records
 
     kept = tempfile.TemporaryDirectory(prefix="oelm-bench-")
     folder = RunFolder(Path(kept.name))
     line = b'{"t": 1.0, "step": 1, "kind": "train", "loss": 3.14159, "lr": 0.0001, "grad_norm": 1.0}\n'
-    with open(folder.metrics, "wb") as metrics:
-        for _ in range(megabytes):
-            metrics.write(line * (1_000_000 // len(line)))
+    for path in (folder.metrics, folder.log):
+        with open(path, "ab") as file:
+            for _ in range(megabytes):
+                file.write(line * (1_000_000 // len(line)))
+            os.dup2(file.fileno(), sys.stdout.fileno())  # the log comes last: it is the worker's standard output
     records = Records(folder, total=1000)
     values = dict.fromkeys(("loss", "lr", "grad_norm", "step_time", "tokens_per_s", "examples_per_s", "data_wait"), 1.0)
 
@@ -46,7 +39,7 @@ def record_writing(megabytes: int) -> Calls:
     return Calls(write, 2000, kept)
 
 
-def precision() -> About:
+def precision() -> dict[str, Any]:
     """What amp takes here, and the seconds a product takes in each format."""
     from oelm_core.training.precision import choose
 
@@ -60,7 +53,7 @@ def precision() -> About:
         a, b = (torch.randn(512, 512, device=place).to(dtype) for _ in range(2))
         times = [_product_seconds(a, b) for _ in range(3)]
         products[name] = min(times[1:])
-    return About({"chosen": chosen.name, "said": chosen.note or "", "products": products})
+    return {"chosen": chosen.name, "said": chosen.note or "", "products": products}
 
 
 def _product_seconds(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -91,14 +84,34 @@ def generation(*, cache: bool, tokens: int, sizes: dict[str, Any]) -> Calls:
     return Calls(call)
 
 
-def evaluation(*, gradients: bool, sizes: dict[str, Any]) -> Calls:
+def forward_with_gradients(*, at_once: int, sizes: dict[str, Any]) -> Calls:
+    """What validation would be if it did not switch them off."""
     model, inputs, targets = _model(sizes)
 
     def call() -> None:
-        with torch.set_grad_enabled(gradients):
-            model.token_losses(inputs, targets)
+        for part, wanted in zip(inputs.split(at_once), targets.split(at_once), strict=True):
+            model.token_losses(part, wanted)
 
     return Calls(call)
+
+
+def validation(*, at_once: int, sizes: dict[str, Any]) -> Calls:
+    """The trainer's own validation of a batch of sequences, so many at once."""
+    from oelm_core.bench.experiments import experiment
+    from oelm_core.data.language import LanguageData
+    from oelm_core.training import precision
+    from oelm_core.training.distributed import Ranks
+    from oelm_core.training.language_task import LanguageTask
+    from oelm_core.training.signals import StopRequest
+
+    model, inputs, _ = _model(sizes)
+    text = inputs.flatten().cpu().numpy().astype(np.uint16)
+    text = np.append(text, text[:1])  # every sequence has a next token
+    wanted = Sizes(**sizes).but(batch=1)
+    language = experiment("gpt", wanted, data={"name": "bench"}, train={"eval_batch_size": at_once})
+    task = LanguageTask(language, LanguageData("bench", text, text, 0, ""), None)
+    ranks, chosen, stop = Ranks(0, 1, device()), precision.choose("fp32", device()), StopRequest()
+    return Calls(lambda: task.evaluate(model, ranks, chosen, stop))
 
 
 def _model(sizes: dict[str, Any]) -> tuple[Any, torch.Tensor, torch.Tensor]:
