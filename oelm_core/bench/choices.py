@@ -51,8 +51,8 @@ def _generation(section: Section, effort: Effort) -> None:
 
 
 def _validation(section: Section, effort: Effort) -> None:
-    sizes = TINY if effort.quick else MEDIUM
-    few = max(1, sizes.batch // 4)
+    sizes = TINY if effort.quick else MEDIUM.but(batch=4)
+    few = 1
     ways = {
         f"validation, {few} at once": ("validation", few),
         f"validation, {sizes.batch} at once": ("validation", sizes.batch),

@@ -67,7 +67,7 @@ def _packing(section: Section, sizes: Sizes, effort: Effort) -> Ratio:
         Claim("packed: tokens a step against padding to 128", "at least 8x fewer", f"{fewer:.2f}x fewer", fewer >= 8)
     )
     faster = ratio(found, "dynamic", "packed")
-    seen = profiles({kind: step(kind, batches=1) for kind in ("packed", "dynamic")}, effort.threads)
+    seen = profiles({"packed": step("packed", batches=1)}, effort.threads)
     section.tables.append(profile_table(seen))
     fixed = percent(seen["packed"].kinds.get("optimiser and clipping", 0.0))
     why = f"the optimiser, whose work depends on the weights and not on the tokens, is {fixed} of a packed step."

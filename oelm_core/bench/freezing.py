@@ -108,4 +108,4 @@ def _layers(section: Section, sizes: Sizes, effort: Effort, layer: str) -> Ratio
             f" gains {1 / (1 - products * (1 - 1 / limit)):.4f}x.",
         )
     )
-    return ratio_on(effort.threads, 20)
+    return ratio_on(effort.threads, 10)

@@ -30,14 +30,13 @@ def measure(effort: Effort) -> Section:
     model = "A tiny GPT" if effort.quick else "GPT Medium-512"
     section = Section("gpt", f"{model}, a training step of {sizes.batch} x {sizes.length} tokens")
     memory = _peak_memory(recipe, effort)
-    recipes = {**_variants(sizes), **_choices(sizes)}
-    recipes[GEMM] = Recipe("oelm_core.bench.machine:Gemm", {"size": 256 if effort.quick else 2048})
-    found = take_turns(recipes, rounds=effort.rounds(6), threads=effort.threads)
+    gemm = Recipe("oelm_core.bench.machine:Gemm", {"size": 256 if effort.quick else 2048})
+    found = take_turns({**_variants(sizes), GEMM: gemm}, rounds=effort.rounds(6), threads=effort.threads)
     section.raw |= {"memory": memory, "steps": {name: one.as_dict() for name, one in found.items()}}
     _against_peers(section, sizes, effort, found, memory)
     whole = ratio(found, OURS, "ours, Q/K frozen")
     freezing_claims(section, recipe, effort, whole, classifier=False, layer="oelm_core.bench.ours:gpt_layer")
-    section.tables.append(_what_choices_bought(found))
+    _what_choices_bought(section, sizes, effort)
     return section
 
 
@@ -63,11 +62,6 @@ def _peak_memory(sizes: Sizes, effort: Effort) -> dict[str, int]:
         name: take_turns({name: r}, rounds=1, threads=effort.threads, warmup=0)[name] for name, r in recipes.items()
     }
     return {name: one.memory for name, one in found.items()}
-
-
-def _choices(sizes: Sizes) -> dict[str, Recipe]:
-    """Each of our choices switched off in turn, the others on."""
-    return {name: _ours({**sizes.as_dict(), "without": name}) for name in CHOICES}
 
 
 def _against_peers(
@@ -132,10 +126,17 @@ def _peer_claims(section: Section, tokens: str, found: dict[str, Measured], memo
     )
 
 
-def _what_choices_bought(found: dict[str, Measured]) -> Table:
+def _what_choices_bought(section: Section, sizes: Sizes, effort: Effort) -> None:
+    """Each of our choices switched off in turn, the others on; half the batch, for the sake of time."""
+    half = sizes.but(batch=max(1, sizes.batch // 2))
+    size = half.as_dict()
+    recipes = {OURS: _ours(size), **{name: _ours({**size, "without": name}) for name in CHOICES}}
+    found = take_turns(recipes, rounds=effort.rounds(3), threads=effort.threads)
     rows = [
         [name, str(ratio(found, name, OURS)), megabytes(found[name].memory - found[OURS].memory), what]
         for name, what in CHOICES.items()
     ]
-    note = "In the same rounds as the peers. Time: the step without the choice over the step with it."
-    return Table("What each choice bought", ["choice", "time", "memory saved", "what it is"], rows, note)
+    note = f"A step of {half.batch} x {half.length} tokens. Time: without the choice over with it, in turns."
+    columns = ["choice", "time", "memory saved", "what it is"]
+    section.tables.append(Table("What each choice bought", columns, rows, note))
+    section.raw["choices"] = {name: one.as_dict() for name, one in found.items()}

@@ -43,7 +43,7 @@ def measure(effort: Effort) -> Section:
 
 def _worker(section: Section, effort: Effort) -> None:
     """Real workers on small models, whose steps are so short that everything around them shows."""
-    steps = 30 if effort.quick else 100
+    steps = 30 if effort.quick else 60
     often = {"max_steps": steps, "eval_every": steps, "samples": 0}
     reviews = {"name": "demo-sentiment", "text": ["sentence"], "classes": 2}
     runs = {
@@ -115,7 +115,7 @@ def _waiting(section: Section, effort: Effort) -> None:
             child.ready()
         for where, neighbours in (("alone", 0), (f"beside {effort.threads} busy processes", effort.threads)):
             with busy(neighbours):
-                found = turns(alive, rounds=effort.rounds(4))
+                found = turns(alive, rounds=effort.rounds(3))
             for name, one in found.items():
                 against = "" if name == OURS else str(paired_ratio(one.wall, found[OURS].wall))
                 rows.append([where, name, seconds(one.median_wall), against])

@@ -84,7 +84,7 @@ class Child:
         self._orders, theirs = multiprocessing.Pipe()
         start: Any = multiprocessing.get_context("spawn" if recipe.environment else "forkserver")
         self._process = start.Process(target=serve, args=(theirs, self._said.name, threads))
-        with _environment({**_threading(threads), **recipe.environment}):
+        with _environment({**_settings(threads), **recipe.environment}):
             self._process.start()
         theirs.close()
         self._tell({"make": recipe.make, "with": dict(recipe.arguments)})
@@ -129,9 +129,13 @@ class Child:
         self._said.close()
 
 
-def _threading(threads: int) -> dict[str, str]:
-    """As the worker has it. Longer spinning, and CPU time would count threads that only wait."""
-    return {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": SPIN, "TOKENIZERS_PARALLELISM": "true"}
+def _settings(threads: int) -> dict[str, str]:
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "GOMP_SPINCOUNT": SPIN,  # as the worker has it; longer, and CPU time would count threads that only wait
+        "TOKENIZERS_PARALLELISM": "true",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # looking for a GPU must not open it: what is forked later could not
+    }
 
 
 @contextlib.contextmanager

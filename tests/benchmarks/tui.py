@@ -209,7 +209,7 @@ def measure(quick: bool) -> list[dict[str, Any]]:
     def hour(home: Path) -> None:
         write_runs(home, 50)
         found.add(
-            "memory after an hour's worth of events", an_hour(home, 5 if quick else 15, eight_cards(home)), "MB", 150
+            "memory after an hour's worth of events", an_hour(home, 5 if quick else 10, eight_cards(home)), "MB", 150
         )
 
     def large(home: Path) -> None:
