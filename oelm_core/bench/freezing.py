@@ -91,7 +91,7 @@ def _layers(section: Section, sizes: Sizes, effort: Effort, layer: str) -> Ratio
         taken = {arm: [*found[f"{arm} 1"].seconds, *found[f"{arm} 2"].seconds] for arm in arms}
         return paired_ratio(taken["trained"], taken["frozen"])
 
-    measured, limit = ratio_on(1, 40), flops.layer_ratio(sizes)
+    measured, limit = ratio_on(1, 30), flops.layer_ratio(sizes)
     share, wanted = (measured.value - 1) / (limit - 1), 1 + SHARE * (limit - 1)
     seen = profiles({"a layer": recipes["trained 1"]}, threads=1)
     section.tables.append(profile_table(seen, "Where a layer's time goes"))

@@ -86,7 +86,7 @@ def _against_peers(
     )
     columns = ["variant", "step", "wall", "ratio to ours", "peak memory", "MFU"]
     section.tables.append(Table("Against what researchers use", columns, rows, note))
-    seen = profiles({name: variants[name] for name in (OURS, "plain")}, effort.threads)
+    seen = profiles({OURS: variants[OURS]}, effort.threads)
     section.tables.append(profile_table(seen))
     products = percent(seen[OURS].products)
     why = f"matrix products, which all variants must do, are {products} of our step; see where the time goes."

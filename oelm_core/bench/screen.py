@@ -26,7 +26,7 @@ COMMANDS = {
 def measure(effort: Effort) -> Section:
     section = Section("tui", "The command line and the screen")
     taken: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    for number in range(effort.rounds(10) + 1):
+    for number in range(effort.rounds(7) + 1):
         for name in COMMANDS if number % 2 == 0 else reversed(COMMANDS):
             spent = _cpu_seconds(COMMANDS[name])
             if number:

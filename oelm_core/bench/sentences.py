@@ -85,7 +85,7 @@ def bert_layer(*, frozen: bool = False, **given: Any) -> Step:
     return Step(layer, loss, None)
 
 
-def packed_beside_padded(arch: str, count: int = 100, **given: Any) -> dict[str, Any]:
+def packed_beside_padded(arch: str, count: int = 64, **given: Any) -> dict[str, Any]:
     """Largest difference of logits over an epoch of so many sentences, and whether it holds each of them once."""
     from oelm_core.training.batches import Plan
 
