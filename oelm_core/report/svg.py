@@ -96,7 +96,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     """Round numbers between low and high.
 
     >>> ticks(0, 400)
-    [0.0, 100.0, 200.0, 300.0, 400.0]
+    [0, 100, 200, 300, 400]
     """
     raw = (high - low) / max(count - 1, 1)
     size = 10 ** math.floor(math.log10(raw))
