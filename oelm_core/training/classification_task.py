@@ -22,6 +22,7 @@ from oelm_core.training.signals import Interrupted, StopRequest
 from oelm_core.training.tasks import StepBatch
 
 PROBED = 4  # texts whose attention is looked at
+JOINED_TO_PAD = 8  # batches evaluated at once at the utmost when they are padded to their longest
 
 
 class ClassificationTask:
@@ -40,7 +41,9 @@ class ClassificationTask:
                 self.batching = "dynamic"
                 self.note = f"train.batching packed: {why_not}; padding to each batch's longest instead"
         self.eval_batch = train.eval_batch_size or max(train.batch_size, 32)
-        self.largest = LargestBatch(fixed=train.eval_batch_size is not None)
+        # Padded to the longest, a few neighbours in length may be joined, but not all of the set.
+        most = JOINED_TO_PAD if self.batching == "dynamic" else None
+        self.largest = LargestBatch(most=1 if train.eval_batch_size else most)
 
     def _batch(self, examples: Examples, chosen: np.ndarray) -> packing.Batch:
         if self.batching == "packed":

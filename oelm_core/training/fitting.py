@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 class LargestBatch:
-    """Remembers how many batches fit at once. Without a GPU one: more is no faster there (`oelm bench loop`)."""
+    """Remembers how many batches fit at once. Without a GPU one: `oelm bench loop` shows what more would bring."""
 
-    def __init__(self, *, fixed: bool) -> None:
-        """fixed: the recipe says how many examples, so batches are never joined."""
+    def __init__(self, most: int | None = None) -> None:
+        """most: batches joined at the utmost, however many fit."""
         self.joined = 1
-        self._growing = torch.cuda.is_available() and not fixed
+        self._most = most if torch.cuda.is_available() else 1
 
     def over(self, batches: Sequence[np.ndarray], forward: Callable[[np.ndarray], T]) -> Iterator[tuple[np.ndarray, T]]:
         """(examples, what forward made of them) until every batch has been seen, as many at once as fit."""
@@ -31,11 +31,10 @@ class LargestBatch:
                 if self.joined == 1:
                     raise
             if found is None:  # after the except, whose traceback would still hold the tensors
-                self.joined //= 2
-                self._growing = False
+                self.joined = self._most = self.joined // 2
                 torch.cuda.empty_cache()
                 continue
             yield chosen, found
             at += self.joined
-            if self._growing and at < len(batches):
+            if at < len(batches) and (self._most is None or 2 * self.joined <= self._most):
                 self.joined *= 2

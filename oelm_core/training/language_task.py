@@ -35,7 +35,7 @@ class LanguageTask:
         train = experiment.train
         self.plan = Plan(sequence_count(data.train, self.length), train.batch_size, train.accumulate, experiment.seed)
         self.eval_batch = train.eval_batch_size or train.batch_size
-        self.largest = LargestBatch(fixed=train.eval_batch_size is not None)
+        self.largest = LargestBatch(most=1 if train.eval_batch_size else None)
         self.note: str | None = None
 
     def load(self, step: int, ranks: Ranks) -> StepBatch:

@@ -29,7 +29,7 @@ def takes(most: int, tried: list[int]):
 
 def test_batches_double_until_they_do_not_fit_and_stay_at_what_did(monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_gpu(monkeypatch)
-    largest, tried = LargestBatch(fixed=False), []
+    largest, tried = LargestBatch(), []
     seen = np.concatenate([chosen for chosen, _ in largest.over(BATCHES, takes(10, tried))])
     assert seen.tolist() == list(range(50))
     assert tried[:4] == [4, 8, 16, 8]
@@ -40,28 +40,36 @@ def test_batches_double_until_they_do_not_fit_and_stay_at_what_did(monkeypatch: 
 
 def test_batches_that_always_fit_grow_to_the_whole_set(monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_gpu(monkeypatch)
-    largest = LargestBatch(fixed=False)
+    largest = LargestBatch()
     for _ in range(3):
         list(largest.over(BATCHES, takes(1000, tried := [])))
     assert tried == [50]
 
 
+def test_no_more_are_joined_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_gpu(monkeypatch)
+    largest = LargestBatch(most=4)
+    for _ in range(2):
+        list(largest.over(BATCHES, takes(1000, tried := [])))
+    assert tried == [16, 16, 16, 2]
+
+
 def test_one_batch_that_does_not_fit_is_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_gpu(monkeypatch)
     with pytest.raises(torch.cuda.OutOfMemoryError):
-        list(LargestBatch(fixed=False).over(BATCHES, takes(3, [])))
+        list(LargestBatch().over(BATCHES, takes(3, [])))
 
 
 @pytest.mark.parametrize("gpu", [True, False])
 def test_a_batch_that_the_recipe_fixes_is_never_joined(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    list(LargestBatch(fixed=True).over(BATCHES, takes(100, tried := [])))
+    list(LargestBatch(most=1).over(BATCHES, takes(100, tried := [])))
     assert tried == [len(batch) for batch in BATCHES]
 
 
 def test_without_a_gpu_batches_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    list(LargestBatch(fixed=False).over(BATCHES, takes(100, tried := [])))
+    list(LargestBatch().over(BATCHES, takes(100, tried := [])))
     assert tried == [len(batch) for batch in BATCHES]
 
 
