@@ -6,9 +6,9 @@ made has an `about` and can be called, or is a dictionary that says it all.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -25,16 +25,19 @@ LIBRARIES = (
 """What variants need. Imported before their memory is counted, and once for all of them where they are forked."""
 
 
-def serve(orders: Connection, said: str, threads: int) -> None:
-    """Answers until the other end hangs up. What the variant prints goes to the file `said`."""
-    with open(said, "ab") as file:
+SAID = "said.txt"
+
+
+def serve(orders: Connection, scratch: str, threads: int) -> None:
+    """Answers until the other end hangs up. Temporary files, and SAID with what is printed, go into `scratch`."""
+    tempfile.tempdir = scratch
+    with open(os.path.join(scratch, SAID), "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     for module in LIBRARIES:
         importlib.import_module(module)
     import torch
 
-    gc.freeze()  # what the libraries made stays, and need not be looked through
     torch.set_num_threads(threads)
     held = _status("RssAnon")
     running: Any = None
@@ -54,8 +57,6 @@ def serve(orders: Connection, said: str, threads: int) -> None:
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         orders.send(answer)
-    del running
-    gc.collect()  # temporary folders go with it: a process of multiprocessing ends without the usual farewells
 
 
 def find(path: str) -> Callable[..., Any]:

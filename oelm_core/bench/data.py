@@ -32,7 +32,7 @@ def _tokenising(section: Section, effort: Effort) -> None:
     note = (
         f"{documents:,} documents of about {tokens // documents} tokens, a byte-level BPE as GPT-2's (fast tokenizer),"
         f" {effort.threads} workers each, wall clock. Ours also writes the token files, checksums and journal;"
-        " datasets.map writes its cache."
+        " datasets.map starts its processes at every call and writes its cache."
     )
     section.tables.append(Table("Tokenising", ["way", "time", "tokens/s"], rows, note))
     section.claims.append(Claim("tokenising against datasets.map", "at least as fast", str(faster), faster.value >= 1))

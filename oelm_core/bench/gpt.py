@@ -31,11 +31,12 @@ def measure(effort: Effort) -> Section:
     section = Section("gpt", f"{model}, a training step of {sizes.batch} x {sizes.length} tokens")
     memory = _peak_memory(recipe, effort)
     gemm = Recipe("oelm_core.bench.machine:Gemm", {"size": 256 if effort.quick else 2048})
-    found = take_turns({**_variants(sizes), GEMM: gemm}, rounds=effort.rounds(6), threads=effort.threads)
+    found = take_turns({**_variants(sizes), GEMM: gemm}, rounds=effort.rounds(8), threads=effort.threads)
     section.raw |= {"memory": memory, "steps": {name: one.as_dict() for name, one in found.items()}}
     _against_peers(section, sizes, effort, found, memory)
     whole = ratio(found, OURS, "ours, Q/K frozen")
-    freezing_claims(section, recipe, effort, whole, classifier=False, layer="oelm_core.bench.ours:gpt_layer")
+    tokens, layer = f"{sizes.batch} x {sizes.length} tokens", "oelm_core.bench.ours:gpt_layer"
+    freezing_claims(section, recipe, effort, whole, step=tokens, classifier=False, layer=layer)
     _what_choices_bought(section, sizes, effort)
     return section
 
@@ -81,7 +82,7 @@ def _against_peers(
         f" 95 % interval. Memory: most held above the libraries, in the variant's own process (the claim's is at the"
         f" recipe's batch of {MEDIUM.batch}). MFU: counted FLOPs per second of the clock over"
         f" those of a {'256' if effort.quick else '2048'}-square product in the same rounds"
-        f" ({gemm / 1e9:.0f} GFLOP per second of CPU time). nanoGPT and GPT2 have no dropout inside the feed-forward,"
+        f" ({gemm / 1e9:.0f} GFLOP a second). nanoGPT and GPT2 have no dropout inside the feed-forward,"
         " which is work they save; nanoGPT takes the fused AdamW only on a GPU, GPT2 has the one its Trainer takes."
     )
     columns = ["variant", "step", "wall", "ratio to ours", "peak memory", "MFU"]
@@ -104,7 +105,7 @@ def _peer_claims(section: Section, tokens: str, found: dict[str, Measured], memo
             why,
         )
     )
-    fastest = min(("nanoGPT-style", "transformers GPT2"), key=lambda name: found[name].median)
+    fastest = min(PEERS, key=lambda name: found[name].median)
     best = ratio(found, fastest, OURS)
     section.claims.append(
         Claim(

@@ -52,13 +52,16 @@ def _worker(section: Section, effort: Effort) -> None:
     }
     found = {name: _train(run, effort) for name, run in runs.items()}
     section.raw["worker"] = found
-    gpt = found["gpt"]
+    told = [
+        f"{name} {percent(one['around_share'])}: {seconds(one['around'])} beside a step of {seconds(one['step'])}"
+        for name, one in found.items()
+    ]
     section.claims.append(
         Claim(
             "worker: everything around the step (metrics, log, heartbeat, clock)",
             "under 1 %",
-            f"{percent(gpt['around_share'])}: {seconds(gpt['around'])} beside a step of {seconds(gpt['step'])}",
-            gpt["around_share"] < OVERHEAD,
+            ", ".join(told),
+            max(one["around_share"] for one in found.values()) < OVERHEAD,
         )
     )
     waits = {name: one["data_wait_share"] for name, one in found.items()}
@@ -144,17 +147,17 @@ def busy(count: int) -> Iterator[None]:
 
 
 def _records(section: Section, effort: Effort) -> None:
-    size = 5 if effort.quick else 300
+    size = 5 if effort.quick else 100
     maker = "oelm_core.bench.worker_parts:record_writing"
     recipes = {"empty": Recipe(maker, {"megabytes": 0}), "long": Recipe(maker, {"megabytes": size})}
-    found = take_turns(recipes, rounds=effort.rounds(20), threads=effort.threads)
+    found = take_turns(recipes, rounds=effort.rounds(40), threads=effort.threads)
     times = paired_ratio(found["long"].wall, found["empty"].wall)
     section.claims.append(
         Claim(
             f"a train record when metrics and log already have {size} MB each",
-            "no slower",
+            "no slower: the interval reaches down to 1",
             f"{times} of {seconds(found['empty'].median_wall)}",
-            times.value <= 1.05,
+            times.low <= 1,
         )
     )
     section.raw["records"] = {name: one.as_dict() for name, one in found.items()}

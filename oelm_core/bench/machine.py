@@ -7,8 +7,6 @@ import platform
 from pathlib import Path
 from typing import Any
 
-GEMM = 2048
-
 
 def describe(threads: int) -> dict[str, Any]:
     """What has to be known to read the figures. Imports nothing heavy."""
@@ -45,7 +43,7 @@ def _gpu_name() -> str | None:
 class Gemm:
     """A square product in fp32: the fastest this machine can be, in the same rounds as the variants."""
 
-    def __init__(self, size: int = GEMM) -> None:
+    def __init__(self, size: int) -> None:
         import torch
 
         place = "cuda" if torch.cuda.is_available() else "cpu"

@@ -57,17 +57,22 @@ class Profile:
 
 def where_time_goes(make: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """A Profile of a variant's step, warmed up: a few, unless one takes a second."""
+    import torch
+    from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
     step = find(make)(**arguments)
     step()
     began = time.perf_counter()
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
+    on_gpu = torch.cuda.is_available()
+    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as seen:
         for _ in range(STEPS):
             step()
             if time.perf_counter() - began > LONG_ENOUGH:
                 break
-    return asdict(shares({event.key: event.self_cpu_time_total for event in seen.key_averages()}))
+    clock = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    operations = [event for event in seen.key_averages() if event.device_type == DeviceType.CPU]  # kernels are in them
+    return asdict(shares({operation.key: getattr(operation, clock) for operation in operations}))
 
 
 def shares(seconds: dict[str, float]) -> Profile:
@@ -106,5 +111,5 @@ def profile_table(found: dict[str, Profile], title: str = "Where the time goes")
         f"{name}: " + ", ".join(f"{operation} {percent(share)}" for operation, share in one.others.items())
         for name, one in found.items()
     ]
-    note = "By torch.profiler, CPU. Freezing and packing save matrix products; the rest dilutes it. Largest of what is"
+    note = "By torch.profiler. Freezing saves matrix products; the rest dilutes it. Largest of what is"
     return Table(title, ["kind of work", *found], rows, f"{note} left: {'; '.join(largest)}.")

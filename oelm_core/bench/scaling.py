@@ -34,10 +34,10 @@ def measure(effort: Effort) -> Section:
         measured = [found[names[sizes]] for sizes in grid]
         rows += _rows(section, axis, values, grid, measured)
     note = (
-        f"Around d_model {base.d_model}, {base.layers} layers, batch {base.batch} x {base.length}, {base.vocab} words."
-        " Order p: cost grows as size^p, fitted through the four points. Expected: of the counted FLOPs for time; for"
-        " memory, of weights, gradients, moments and stored activations, nothing of which grows with length squared but"
-        " one byte per kept attention weight."
+        f"Around d_model {base.d_model}, {base.layers} layers, batch {base.batch} x {base.length}, {base.vocab} words;"
+        " medians of two rounds. Order p: cost grows as size^p, fitted through the four points. Expected: of the"
+        " counted FLOPs for time; for memory, of weights, gradients, moments and stored activations, nothing of which"
+        " grows with length squared but one byte per kept attention weight."
     )
     columns = ["against", "cost", "four points", "order", "expected order"]
     section.tables.append(Table("Step time and peak memory", columns, rows, note))

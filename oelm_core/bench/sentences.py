@@ -45,7 +45,7 @@ def bert_step(
     model = from_config(bert_config(sizes)).to(device()).train()
     freeze(model, frozen)
     chosen = [np.arange(start, start + sizes.batch) for start in range(0, len(examples), sizes.batch)]
-    made = [make(examples, part, batching, sizes.length, packing.first_position(model)).to(device()) for part in chosen]
+    made = [make(examples, part, batching, packing.first_position(model)).to(device()) for part in chosen]
     turn = itertools.cycle(made)
 
     def loss() -> Tensor:
@@ -60,12 +60,9 @@ def bert_step(
     return Step(model, loss, "fused", about)
 
 
-def make(
-    examples: Examples, chosen: np.ndarray, batching: str, length: int, first: int = 0, pad: int = 0
-) -> packing.Batch:
-    if batching == "packed":
-        return packing.pack(examples, chosen, pad, first)
-    return packing.pad(examples, chosen, pad, length if batching == "padded" else None)
+def make(examples: Examples, chosen: np.ndarray, batching: str, first: int) -> packing.Batch:
+    """batching: packed, or dynamic."""
+    return packing.pack(examples, chosen, 0, first) if batching == "packed" else packing.pad(examples, chosen, 0)
 
 
 def bert_layer(*, frozen: bool = False, **given: Any) -> Step:
@@ -85,7 +82,7 @@ def bert_layer(*, frozen: bool = False, **given: Any) -> Step:
     return Step(layer, loss, None)
 
 
-def packed_beside_padded(arch: str, count: int = 64, **given: Any) -> dict[str, Any]:
+def packed_beside_padded(arch: str, count: int, **given: Any) -> dict[str, Any]:
     """Largest difference of logits over an epoch of so many sentences, and whether it holds each of them once."""
     from oelm_core.training.batches import Plan
 

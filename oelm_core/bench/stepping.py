@@ -36,7 +36,7 @@ class Step:
         self.about = {"trained": sum(p.numel() for p in self.trained), **(about or {})}
 
     def _make_moments(self, optimiser: torch.optim.Optimizer) -> None:
-        """A step without gradients, so that the first real one holds as much memory as any other."""
+        """A step of zero gradients, so that the first real one holds as much memory as any other."""
         for parameter in self.trained:
             parameter.grad = torch.zeros_like(parameter)
         optimiser.step()

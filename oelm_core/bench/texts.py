@@ -61,6 +61,7 @@ def our_preparation(documents: int, workers: int) -> Calls:
 
 def datasets_map(documents: int, workers: int) -> Calls:
     """What a script does: `Dataset.map` with the fast tokenizer, batched, in as many processes."""
+    os.environ["RAYON_NUM_THREADS"] = str(workers)
     import datasets
 
     datasets.disable_progress_bars()

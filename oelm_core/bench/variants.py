@@ -10,9 +10,10 @@ import statistics
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from oelm_core.bench.child import LIBRARIES, serve
+from oelm_core.bench.child import LIBRARIES, SAID, serve
 from oelm_core.bench.statistics import Ratio, paired_ratio
 from oelm_core.errors import LabError
 from oelm_core.training.waiting import SPIN
@@ -80,10 +81,10 @@ class Child:
 
     def __init__(self, name: str, recipe: Recipe, threads: int) -> None:
         self.name = name
-        self._said = tempfile.NamedTemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._scratch = tempfile.TemporaryDirectory(prefix="oelm-bench-", ignore_cleanup_errors=True)
         self._orders, theirs = multiprocessing.Pipe()
         start: Any = multiprocessing.get_context("spawn" if recipe.environment else "forkserver")
-        self._process = start.Process(target=serve, args=(theirs, self._said.name, threads))
+        self._process = start.Process(target=serve, args=(theirs, self._scratch.name, threads))
         with _environment({**_settings(threads), **recipe.environment}):
             self._process.start()
         theirs.close()
@@ -114,19 +115,18 @@ class Child:
         return answer
 
     def _last_words(self) -> str:
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        lines = Path(self._scratch.name, SAID).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def close(self) -> None:
-        """Its pipe ends, so it leaves and takes its temporary files along; one that hangs is killed."""
+        """Its pipe ends, so it leaves; one that hangs is killed. Its temporary files go."""
         self._orders.close()
         self._process.join(10)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
         self._process.close()
-        self._said.close()
+        self._scratch.cleanup()
 
 
 def _settings(threads: int) -> dict[str, str]:

@@ -36,7 +36,7 @@ def record_writing(megabytes: int) -> Calls:
         records.train(1, 1.0, **values)
         records.progress(1)
 
-    return Calls(write, 2000, kept)
+    return Calls(write, 1000, kept)
 
 
 def precision() -> dict[str, Any]:
@@ -49,11 +49,12 @@ def precision() -> dict[str, Any]:
     if place.type == "cuda":
         formats["fp16"] = torch.float16
     products = {}
+    size = 4096 if place.type == "cuda" else 512
     for name, dtype in formats.items():
-        a, b = (torch.randn(512, 512, device=place).to(dtype) for _ in range(2))
+        a, b = (torch.randn(size, size, device=place).to(dtype) for _ in range(2))
         times = [_product_seconds(a, b) for _ in range(3)]
         products[name] = min(times[1:])
-    return {"chosen": chosen.name, "said": chosen.note or "", "products": products}
+    return {"chosen": chosen.name, "said": chosen.note or "", "size": size, "products": products}
 
 
 def _product_seconds(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -95,8 +96,8 @@ def forward_with_gradients(*, at_once: int, sizes: dict[str, Any]) -> Calls:
     return Calls(call)
 
 
-def validation(*, at_once: int, sizes: dict[str, Any]) -> Calls:
-    """The trainer's own validation of a batch of sequences, so many at once."""
+def validation(*, at_once: int, fixed: bool, sizes: dict[str, Any]) -> Calls:
+    """The trainer's own validation of a batch of sequences: so many at once, or from so many on what fits."""
     from oelm_core.bench.experiments import experiment
     from oelm_core.data.language import LanguageData
     from oelm_core.training import precision
@@ -107,8 +108,9 @@ def validation(*, at_once: int, sizes: dict[str, Any]) -> Calls:
     model, inputs, _ = _model(sizes)
     text = inputs.flatten().cpu().numpy().astype(np.uint16)
     text = np.append(text, text[:1])  # every sequence has a next token
-    wanted = Sizes(**sizes).but(batch=1)
-    language = experiment("gpt", wanted, data={"name": "bench"}, train={"eval_batch_size": at_once})
+    wanted = Sizes(**sizes).but(batch=at_once)
+    train = {"eval_batch_size": at_once} if fixed else {}
+    language = experiment("gpt", wanted, data={"name": "bench"}, train=train)
     task = LanguageTask(language, LanguageData("bench", text, text, 0, ""), None)
     ranks, chosen, stop = Ranks(0, 1, device()), precision.choose("fp32", device()), StopRequest()
     return Calls(lambda: task.evaluate(model, ranks, chosen, stop))

