@@ -30,6 +30,8 @@ SAID = "said.txt"
 
 def serve(orders: Connection, scratch: str, threads: int) -> None:
     """Answers until the other end hangs up. Temporary files, and SAID with what is printed, go into `scratch`."""
+    if not os.path.isdir(scratch):
+        return  # whoever asked for this process left before it began
     tempfile.tempdir = scratch
     with open(os.path.join(scratch, SAID), "ab") as file:
         os.dup2(file.fileno(), 1)

@@ -10,6 +10,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,17 @@ class Child:
         self._orders, theirs = multiprocessing.Pipe()
         start: Any = multiprocessing.get_context("spawn" if recipe.environment else "forkserver")
         self._process = start.Process(target=serve, args=(theirs, self._scratch.name, threads))
-        with _environment({**_settings(threads), **recipe.environment}):
+        if recipe.environment:
+            with _passing_on({**_settings(threads), **recipe.environment}):
+                self._process.start()
+        else:
             self._process.start()
         theirs.close()
         self._tell({"make": recipe.make, "with": dict(recipe.arguments)})
+
+    @property
+    def pid(self) -> int:
+        return int(self._process.pid)
 
     def ready(self) -> dict[str, Any]:
         """Waits until the variant is made; what it says about itself."""
@@ -139,13 +147,15 @@ def _settings(threads: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Processes started meanwhile have these variables."""
+def _passing_on(environment: Mapping[str, str]) -> Iterator[None]:
+    """Processes started meanwhile have these variables, and leave Ctrl+C to this one."""
     before = dict(os.environ)
-    os.environ.update(values)
+    os.environ.update(environment)
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
+        signal.signal(signal.SIGINT, interrupted)
         os.environ.clear()
         os.environ.update(before)
 
@@ -163,6 +173,8 @@ def _ending(code: int) -> str:
 @contextlib.contextmanager
 def children(recipes: Mapping[str, Recipe], threads: int) -> Iterator[dict[str, Child]]:
     multiprocessing.set_forkserver_preload(list(LIBRARIES))
+    with _passing_on(_settings(threads)):
+        forkserver.ensure_running()
     alive: dict[str, Child] = {}
     try:
         for name, recipe in recipes.items():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import tempfile
 
 import pytest
 from typer.testing import CliRunner
@@ -11,7 +14,7 @@ from oelm_core.bench import run, tables
 from oelm_core.bench.claims import Claim, Section, Table
 from oelm_core.bench.loop import overhead
 from oelm_core.bench.statistics import bootstrap, paired_ratio, slope
-from oelm_core.bench.variants import Recipe, take_turns
+from oelm_core.bench.variants import Recipe, children, take_turns
 from oelm_core.errors import BadInput, LabError
 
 
@@ -45,6 +48,18 @@ def test_every_variant_runs_once_a_round_in_a_process_of_its_own() -> None:
     assert [len(one.cpu) for one in found.values()] == [3, 3]
     assert all(one.peak["host"] > one.peak["above"] >= 0 for one in found.values())
     assert found["one"].about == {"flops": 1024}
+
+
+def test_a_variant_whose_process_is_killed_is_named_and_its_files_go(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with children({"doomed": Recipe("oelm_core.bench.machine:Gemm", {"size": 8})}, 1) as alive:
+        child = alive["doomed"]
+        child.ready()
+        assert any(tmp_path.glob("oelm-bench-*"))
+        os.kill(child.pid, signal.SIGKILL)
+        with pytest.raises(LabError, match="bench doomed: its process was killed"):
+            child.ask({"run": 1})
+    assert not any(tmp_path.glob("oelm-bench-*"))
 
 
 def test_a_variant_that_fails_is_named_in_one_sentence() -> None:
