@@ -31,7 +31,8 @@ lint: $(VENV)/.installed-test
 chaos: $(VENV)/.installed-test
 	$(BIN)/python -m tests.chaos.run --kills 200
 
-# The speed claims, measured here: about a quarter of an hour on two cores, the install included. The page is the command's own output.
+# The speed claims, measured here: about a quarter of an hour on two cores, the install included. The page is the
+# command's own output.
 bench: $(VENV)/.installed-test
 	$(BIN)/oelm bench all --out docs/performance.md
 

@@ -55,16 +55,12 @@ def _generation(section: Section, effort: Effort) -> None:
 
 def _validation(section: Section, effort: Effort) -> None:
     sizes = TINY if effort.quick else MEDIUM.but(batch=2)
-    few = 1
-    maker, size = "oelm_core.bench.worker_parts:", {"sizes": sizes.as_dict()}
+    maker, one, all_ = "oelm_core.bench.worker_parts:", {"at_once": 1}, {"at_once": sizes.batch}
+    size = {"sizes": sizes.as_dict()}
     recipes = {
-        f"validation, {few} at once or what fits": Recipe(
-            maker + "validation", {"at_once": few, "fixed": False, **size}
-        ),
-        f"validation, {sizes.batch} at once": Recipe(
-            maker + "validation", {"at_once": sizes.batch, "fixed": True, **size}
-        ),
-        f"forward with gradients, {few} at once": Recipe(maker + "forward_with_gradients", {"at_once": few, **size}),
+        "validation, 1 at once or what fits": Recipe(maker + "validation", {**one, **size, "fixed": False}),
+        f"validation, {sizes.batch} at once": Recipe(maker + "validation", {**all_, **size, "fixed": True}),
+        "forward with gradients, 1 at once": Recipe(maker + "forward_with_gradients", {**one, **size}),
     }
     found = take_turns(recipes, rounds=effort.rounds(2), threads=effort.threads)
     usual, joined, kept = found.values()

@@ -10,19 +10,12 @@ from oelm_core.config import Experiment, build_experiment
 
 def experiment(family: str, sizes: Sizes, *, data: dict[str, Any], train: dict[str, Any]) -> Experiment:
     """An untouched baseline from scratch; family: gpt or bert. The demo's tokenizer goes with its data."""
-    shape = {
-        "layers": sizes.layers,
-        "d_model": sizes.d_model,
-        "heads": sizes.heads,
-        "d_ff": sizes.d_ff,
-        "vocab": sizes.vocab,
-        "positions": sizes.length,
-    }
+    model = {"name": f"demo-{family}", "arch": family, "start": "scratch", "shape": sizes.shape(sizes.length)}
     content = {
         "id": "bench",
         "title": "A part of the bench",
         "family": family,
-        "model": {"name": f"demo-{family}", "arch": family, "start": "scratch", "shape": shape},
+        "model": model,
         "data": {"max_length": sizes.length, **data},
         "method": {"name": "baseline"},
         "train": {"batch_size": sizes.batch, "max_steps": 1, "lr": 1e-3, **train},

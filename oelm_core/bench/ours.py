@@ -111,12 +111,4 @@ def bert_config(sizes: Sizes, arch: str = "bert") -> Any:
     from oelm_core.config import Shape
     from oelm_core.models.bert import encoder_config
 
-    shape = Shape(
-        vocab=sizes.vocab,
-        d_model=sizes.d_model,
-        layers=sizes.layers,
-        heads=sizes.heads,
-        d_ff=sizes.d_ff,
-        positions=512,
-    )
-    return encoder_config(shape, arch, 2, sizes.dropout)
+    return encoder_config(Shape(**sizes.shape(positions=512)), arch, 2, sizes.dropout)

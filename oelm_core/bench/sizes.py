@@ -25,6 +25,17 @@ class Sizes:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def shape(self, positions: int) -> dict[str, int]:
+        """The network alone, as presets write it."""
+        return {
+            "layers": self.layers,
+            "d_model": self.d_model,
+            "heads": self.heads,
+            "d_ff": self.d_ff,
+            "vocab": self.vocab,
+            "positions": positions,
+        }
+
     @property
     def tokens(self) -> int:
         return self.batch * self.length

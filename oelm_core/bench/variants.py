@@ -83,6 +83,8 @@ class Child:
     def __init__(self, name: str, recipe: Recipe, threads: int) -> None:
         self.name = name
         self._scratch = tempfile.TemporaryDirectory(prefix="oelm-bench-", ignore_cleanup_errors=True)
+        self._said = Path(self._scratch.name, SAID)
+        self._said.touch()  # to be read even if the process never gets to it
         self._orders, theirs = multiprocessing.Pipe()
         start: Any = multiprocessing.get_context("spawn" if recipe.environment else "forkserver")
         self._process = start.Process(target=serve, args=(theirs, self._scratch.name, threads))
@@ -123,7 +125,7 @@ class Child:
         return answer
 
     def _last_words(self) -> str:
-        lines = Path(self._scratch.name, SAID).read_text(errors="replace").strip().splitlines()
+        lines = self._said.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def close(self) -> None:
