@@ -1,9 +1,8 @@
-"""Launch and Compare: what the form means, what it refuses, what it starts; tables, audit, export and samples."""
+"""The launch form: what it means, what it refuses, what it starts, and what it expects a run to cost."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +16,9 @@ from oelm_tui.lab.estimate import estimate
 from oelm_tui.lab.launching import Plan, launch, would_wait
 from oelm_tui.lab.view import RunView
 from oelm_tui.lab.work import parameters
-from oelm_tui.panels.comparing import fairness_lines
-from oelm_tui.screens.compare import Compare
 from oelm_tui.screens.dialogs import help_lines
 from oelm_tui.screens.launch import Launch
-from tests.functional.tui_lab import cards, catalogue, drive, press, run_id, said, settle, text_of, wait_until
+from tests.functional.tui_lab import cards, catalogue, drive, press, said, settle, text_of, wait_until
 from tests.run_factory import write_run
 
 
@@ -274,155 +271,3 @@ def test_epochs_become_steps_by_the_known_size_of_the_set():
     cost = estimate(catalogue().experiments["sst2-oelm"], ())
     assert cost.steps == 6315  # 3 epochs of 67,349 examples in batches of 32
     assert "67,349" in cost.steps_from
-
-
-# Compare
-
-
-async def compared(app, pilot) -> Compare:
-    screen = app.screen
-    assert isinstance(screen, Compare)
-    await wait_until(pilot, lambda: screen.compared is not None)
-    await settle(pilot)
-    return screen
-
-
-def test_the_selected_run_is_compared_with_its_baseline(lab):
-    async def script(app, pilot):
-        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
-        await press(pilot, "c")
-        screen = await compared(app, pilot)
-        text = text_of(app)
-        assert "sst2-baseline" in text
-        assert "91.17 %" in text
-        assert "-1.72 pp" in text
-        assert "worse" in text
-        assert "yes, p = 0.008" in text
-        assert "confounds" in text
-        assert "learning rate" in text.lower()
-        await press(pilot, "right")
-        await compared(app, pilot)
-        assert "perplexity" in text_of(app)
-        assert screen.group.dataset == "tinystories"
-        await press(pilot, "v")
-        assert "validation loss" in text_of(app)
-        await press(pilot, "q")
-        assert not isinstance(app.screen, Compare)
-
-    drive(lab, script)
-
-
-def test_an_error_of_ours_while_comparing_is_said_and_does_not_compute_for_ever(lab, monkeypatch):
-    def explode(*_, **__):
-        raise RuntimeError("made up")
-
-    monkeypatch.setattr("oelm_core.compare.compare_runs", explode)
-
-    async def script(app, pilot):
-        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
-        await press(pilot, "c")
-        await compared(app, pilot)
-        assert "could not be computed: RuntimeError: made up" in text_of(app)
-
-    drive(lab, script)
-
-
-def test_export_writes_the_format_of_the_ending_and_copy_gives_markdown(lab, tmp_path):
-    async def script(app, pilot):
-        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
-        await press(pilot, "c")
-        await compared(app, pilot)
-        await press(pilot, "y")
-        await wait_until(pilot, lambda: "Markdown copied" in said(app))
-        assert "| sst2-oelm" in app.clipboard or "sst2-oelm" in app.clipboard
-        await press(pilot, "e")
-        app.screen.query_one("#file").value = str(tmp_path / "out.md")
-        await press(pilot, "enter")
-        await wait_until(pilot, lambda: (tmp_path / "out.md").exists())
-        assert "sst2-oelm" in (tmp_path / "out.md").read_text()
-        await press(pilot, "e")
-        app.screen.query_one("#file").value = str(tmp_path / "out.json")
-        await press(pilot, "enter")
-        await wait_until(pilot, lambda: (tmp_path / "out.json").exists())
-        assert json.loads((tmp_path / "out.json").read_text())["groups"]
-        await press(pilot, "e")
-        await pilot.click("#as-tex")
-        assert app.screen.query_one("#file").value.endswith(".tex")
-        app.screen.query_one("#file").value = "out.docx"
-        await press(pilot, "enter")
-        await wait_until(pilot, lambda: "end the name with one of" in said(app))
-
-    drive(lab, script)
-
-
-def test_one_page_of_comparison_has_nothing_to_turn_and_several_say_how(lab):
-    async def script(app, pilot):
-        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
-        await press(pilot, "c")
-        await compared(app, pilot)
-        assert "1/2" in text_of(app)
-        assert "left Previous" in text_of(app).splitlines()[0]
-        await press(pilot, "escape", "space", "up", "up", "space", "c")
-        await compared(app, pilot)
-        assert "left Previous" not in text_of(app).splitlines()[0]
-
-    drive(lab, script)
-
-
-def test_a_finding_that_begins_with_a_run_keeps_its_id_as_it_is():
-    finding = SimpleNamespace(grade="breaks", what="arm", why="demo-gpt-oelm-s42 is running", settle_with=None)
-    group = SimpleNamespace(audit=[finding], pairs=[1], same=())
-    assert [("  demo-gpt-oelm-s42 is running", "")] in fairness_lines(group, 80)
-
-
-def test_samples_of_two_arms_stand_side_by_side(lab):
-    async def script(app, pilot):
-        app.screen.runs_table.go_to(run_id("GPT-02", 2))
-        await press(pilot, "c")
-        await compared(app, pilot)
-        await press(pilot, "t")
-        await wait_until(pilot, lambda: text_of(app).count("named Lily") >= 2)
-        await press(pilot, "escape")
-        assert isinstance(app.screen, Compare)
-
-    drive(lab, script)
-
-
-def test_at_80x24_the_parts_of_a_comparison_become_tabs(lab):
-    async def script(app, pilot):
-        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
-        await press(pilot, "c")
-        await compared(app, pilot)
-        assert "[Result]" in text_of(app)
-        await press(pilot, "tab")
-        assert "validation accuracy" in text_of(app)
-        await press(pilot, "tab")
-        assert "confounds" in text_of(app)
-
-    drive(lab, script, (80, 24))
-
-
-def test_nothing_to_compare_is_said_in_words(lab):
-    async def script(app, pilot):
-        app.screen.runs_table.go_to(run_id("GPT-03", 3))
-        await press(pilot, "space", "c")
-        await compared(app, pilot)
-        assert "nothing to compare" in text_of(app)
-
-    drive(lab, script)
-
-
-def test_a_comparison_asked_for_before_the_presets_are_read_opens_when_they_are(lab):
-    async def script(app, pilot):
-        loaded = app.snapshot.catalogue
-        app.sampler.catalogue = None
-        app.desks["lab"].ask(None)
-        await wait_until(pilot, lambda: app.snapshot.catalogue is None)
-        await pilot.press("c")
-        await pilot.pause()
-        assert not isinstance(app.screen, Compare)
-        app.sampler.catalogue = loaded
-        app.desks["lab"].ask(None)
-        await wait_until(pilot, lambda: isinstance(app.screen, Compare))
-
-    drive(lab, script)
