@@ -11,11 +11,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Button, Input, Label, Static
+from textual.widgets import Button, Label, Static
 
 from oelm_tui import glyphs
 from oelm_tui.actions import ACTIONS, shown_key
 from oelm_tui.panels.text import heading
+from oelm_tui.widgets.field import Field
 from oelm_tui.widgets.lines import Line, ScrollLines
 
 DIALOG_CSS = """
@@ -29,7 +30,7 @@ DIALOG_CSS = """
     border: round $primary;
     border-title-color: $primary;
 }
-.dialog Input { border: none; height: 1; padding: 0 1; background: $panel; margin-bottom: 1; }
+.dialog Field { border: none; height: 1; padding: 0 1; background: $panel; margin-bottom: 1; }
 .dialog .buttons { height: 1; margin-top: 1; width: 1fr; align-horizontal: right; }
 .dialog Button { margin-left: 2; }
 .dialog .endings { height: 1; }
@@ -98,7 +99,7 @@ class Form(ModalScreen[dict[str, str] | None]):
         with Dialog(self._title):
             for name, label, value in self._fields:
                 yield Label(label, markup=False)
-                yield Input(value, id=name, compact=True, select_on_focus=False)
+                yield Field(value, id=name, compact=True, select_on_focus=False)
             if self._endings:
                 with Horizontal(classes="endings"):
                     for ending, words in self._endings:
@@ -113,7 +114,7 @@ class Form(ModalScreen[dict[str, str] | None]):
     def on_button_pressed(self, event: Button.Pressed) -> None:
         name = event.button.id or ""
         if name.startswith("as-"):
-            field = self.query(Input).first()
+            field = self.query(Field).first()
             field.value = str(Path(field.value or "compare").with_suffix(f".{name.removeprefix('as-')}"))
             field.focus()
         elif name == "yes":
@@ -122,7 +123,7 @@ class Form(ModalScreen[dict[str, str] | None]):
             self.dismiss(None)
 
     def _save(self) -> None:
-        self.dismiss({field.id or "": field.value for field in self.query(Input)})
+        self.dismiss({field.id or "": field.value for field in self.query(Field)})
 
     def action_leave(self) -> None:
         self.dismiss(None)

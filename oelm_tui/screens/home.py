@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.geometry import Size
 from textual.screen import Screen
-from textual.widgets import Input
 
 from oelm_core.runs.folder import home as lab_home
 from oelm_tui import glyphs
@@ -23,6 +22,7 @@ from oelm_tui.screens.home_actions import HomeActions
 from oelm_tui.widgets.bars import Header, Hints, TabBar
 from oelm_tui.widgets.device_strip import DeviceStrip
 from oelm_tui.widgets.devices_pane import DevicesPane
+from oelm_tui.widgets.field import Field
 from oelm_tui.widgets.lines import Line, Lines
 from oelm_tui.widgets.preset_tree import PresetTree
 from oelm_tui.widgets.run_panel import RunPanel, headline
@@ -92,7 +92,7 @@ class Home(HomeActions, Screen[None]):
             yield PresetTree(id="presets")
             with Vertical(id="right"):
                 with Vertical(id="runs-box"):
-                    yield Input(placeholder='state:running family:gpt lr>=1e-3 "tiny"', id="filter", compact=True)
+                    yield Field(placeholder='state:running family:gpt lr>=1e-3 "tiny"', id="filter", compact=True)
                     yield RunsTable(id="runs")
                 yield RunPanel(id="run")
                 yield DevicesPane(id="devices")

@@ -10,6 +10,7 @@ from oelm_tui.lab.sampler import write_notes
 from oelm_tui.lab.view import RunView
 from oelm_tui.screens.dialogs import Confirm, Form
 from oelm_tui.screens.run_commands import allowed, describe, perform
+from oelm_tui.widgets.field import Field
 
 if TYPE_CHECKING:
     from oelm_tui.screens.home import Home
@@ -63,7 +64,7 @@ class HomeActions:
     def action_filter(self: Home) -> None:  # type: ignore[misc]
         if self.pane != "runs":
             self.go_to("runs")
-        field = self.query_one("#filter", Input)
+        field = self.query_one("#filter", Field)
         field.add_class("-shown")
         field.focus()
 
@@ -79,7 +80,7 @@ class HomeActions:
             self.runs_table.focus()
 
     def action_unmark(self: Home) -> None:  # type: ignore[misc]
-        field = self.query_one("#filter", Input)
+        field = self.query_one("#filter", Field)
         field.value = ""
         field.remove_class("-shown")
         self.runs_table.clear_marks()

@@ -13,7 +13,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Button, Checkbox, Input, Label
+from textual.widgets import Button, Checkbox, Label
 
 from oelm_core.errors import LabError
 from oelm_tui import glyphs
@@ -26,6 +26,7 @@ from oelm_tui.lab.view import RunView
 from oelm_tui.panels.launching import DEVICE_COLUMNS, changed_lines, command_lines, device_rows, recipe_lines
 from oelm_tui.screens.dialogs import Confirm
 from oelm_tui.widgets.bars import TabBar
+from oelm_tui.widgets.field import Field
 from oelm_tui.widgets.lines import Line, ScrollLines
 from oelm_tui.widgets.table import Table
 
@@ -74,8 +75,8 @@ class Launch(Screen[bool | None]):
     #form { scrollbar-size-vertical: 1; }
     #form:focus-within { border: round $primary; border-title-color: $primary; }
     #form Label { color: $secondary; margin-top: 1; width: 1fr; }
-    #form Input { border: none; height: 1; padding: 0 1; background: $panel; }
-    #form Input:focus { background: $primary 25%; }
+    #form Field { border: none; height: 1; padding: 0 1; background: $panel; }
+    #form Field:focus { background: $primary 25%; }
     #form Table { height: auto; max-height: 10; min-height: 4; }
     #form .row { height: 3; }
     #form .row Vertical { width: 1fr; height: 3; margin-right: 1; }
@@ -120,14 +121,14 @@ class Launch(Screen[bool | None]):
                 with Horizontal(classes="row"):
                     with Vertical():
                         yield Label("Seeds")
-                        yield Input(placeholder="the preset's own", id="seeds", compact=True)
+                        yield Field(placeholder="the preset's own", id="seeds", compact=True)
                     with Vertical():
                         yield Label("Cards per run")
-                        yield Input("1", id="per-run", compact=True)
+                        yield Field("1", id="per-run", compact=True)
                 yield Label("Settings (train.lr=1e-4 train.epochs=1)")
-                yield Input(id="settings", compact=True)
+                yield Field(id="settings", compact=True)
                 yield Label("After run (optional)")
-                yield Input(placeholder="a run id or @last", id="after", compact=True)
+                yield Field(placeholder="a run id or @last", id="after", compact=True)
                 yield Tick("Wait when the card is busy", True, id="wait", compact=True)
                 absent = shutil.which("sbatch") is None
                 words = "Hand it to Slurm" + " (no sbatch here)" * absent
@@ -168,7 +169,7 @@ class Launch(Screen[bool | None]):
         return self.query_one("#slurm", Checkbox).value
 
     def _value(self, name: str) -> str:
-        return self.query_one(f"#{name}", Input).value
+        return self.query_one(f"#{name}", Field).value
 
     def take_snapshot(self, snapshot: Snapshot | None) -> None:
         if snapshot is not None:

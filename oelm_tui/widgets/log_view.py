@@ -23,6 +23,7 @@ from oelm_tui.logs.clean import pieces
 from oelm_tui.logs.pager import LogAnswer, LogRequest, Pager
 from oelm_tui.panels.text import folded
 from oelm_tui.widgets.cells import BaseStyle, Run, strip_of
+from oelm_tui.widgets.field import Field
 from oelm_tui.widgets.lines import Line, Lines
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class LogView(Vertical):
     LogView { height: 1fr; }
     LogView LogPage { height: 1fr; }
     LogView LogStatus { height: 1; }
-    LogView Input { display: none; height: 1; border: none; padding: 0 1; }
-    LogView Input.-shown { display: block; }
+    LogView Field { display: none; height: 1; border: none; padding: 0 1; }
+    LogView Field.-shown { display: block; }
     """
 
     class Read(Message):
@@ -64,7 +65,7 @@ class LogView(Vertical):
     def compose(self) -> ComposeResult:
         yield LogPage()
         yield LogStatus()
-        yield Input(placeholder="search; lower case finds any case", compact=True)
+        yield Field(placeholder="search; lower case finds any case", compact=True)
 
     def _deliver(self, answer: LogAnswer) -> None:
         self.post_message(self.Read(answer))
@@ -115,7 +116,7 @@ class LogView(Vertical):
         elif what == "end":
             self._ask(replace(self._asked, follow=True, delta=0, goal=""))
         elif what == "search":
-            field = self.query_one(Input)
+            field = self.query_one(Field)
             field.add_class("-shown")
             field.focus()
         elif what in ("next", "previous", "error"):
@@ -145,9 +146,9 @@ class LogView(Vertical):
             self._ask(replace(wanted, goal="previous" if text else "", anchor=1 << 62))
 
     def on_key(self, event: events.Key) -> None:
-        if event.key == "escape" and self.query_one(Input).has_class("-shown"):
+        if event.key == "escape" and self.query_one(Field).has_class("-shown"):
             event.stop()
-            self.query_one(Input).remove_class("-shown")
+            self.query_one(Field).remove_class("-shown")
             self.query_one(LogPage).focus()
 
     # What came

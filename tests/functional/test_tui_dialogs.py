@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from textual.events import Key
 
 from oelm_tui import glyphs
-from tests.functional.tui_lab import drive, press, run_id, text_of
+from tests.functional.tui_lab import drive, press, run_id, settle, text_of
 
 
 @pytest.fixture
@@ -47,3 +48,17 @@ def test_an_ascii_terminal_gets_only_ascii_on_every_screen_wherever_the_focus_is
             await press(pilot, "tab")
 
     drive(lab, script, size)
+
+
+def test_keys_that_arrive_together_are_done_in_their_order(lab):
+    async def script(app, pilot):
+        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
+        await press(pilot, "t")
+        field = app.screen.focused
+        field.value = "what stood there"
+        for key in ("ctrl+u", "a", "b", "backspace", "c", "home", "d"):
+            app.post_message(Key(key, key if len(key) == 1 else None))
+        await settle(pilot)
+        assert field.value == "dac"
+
+    drive(lab, script)

@@ -1,0 +1,18 @@
+"""A field to type in that does what was typed in the order it was typed."""
+
+from __future__ import annotations
+
+from textual.events import Key
+from textual.widgets import Input
+
+
+class Field(Input):
+    """Textual puts a letter straight into an Input, but an editing key only after it has travelled up to the app: when
+    ssh delivers several keys at once, `ctrl+u` deletes what was typed after it. Here both are done on arrival.
+    """
+
+    async def on_key(self, event: Key) -> None:
+        bound = self.screen.active_bindings.get(event.key)
+        if bound is not None and bound.node is self and not event.is_printable:
+            event.stop()
+            await self.run_action(bound.binding.action)
