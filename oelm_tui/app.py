@@ -202,6 +202,8 @@ class OelmApp(App[None]):
                 work()
             except (LabError, OSError) as error:
                 self.say_from_thread(str(error), True)
+            except Exception as error:  # a mistake of ours: said, or nobody would know that nothing was done
+                self.say_from_thread(f"this did not work: {type(error).__name__}: {error}", True)
             self.desks["lab"].ask(None)
 
         self.run_worker(guarded, thread=True, exit_on_error=False)

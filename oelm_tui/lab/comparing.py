@@ -100,10 +100,15 @@ def report(comparison: Comparison, file_name: str) -> str:
     """The comparison in the format that the file's ending asks for."""
     from oelm_core.report import render
 
-    ending = Path(file_name).suffix.lower()
+    return render(comparison, format_of(file_name))
+
+
+def format_of(file_name: str) -> str:
+    """The format by the file's ending; BadInput for any other."""
+    ending = Path(file_name.strip()).suffix.lower()
     if ending not in FORMATS:
         raise BadInput(f"'{file_name}': end the name with one of {', '.join(FORMATS)}.")
-    return render(comparison, FORMATS[ending])
+    return FORMATS[ending]
 
 
 def samples_of(folder: Path) -> list[Mapping[str, Any]]:

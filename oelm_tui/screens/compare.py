@@ -15,7 +15,7 @@ from oelm_core.errors import LabError
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings, hints
 from oelm_tui.charts.plot import Curve
-from oelm_tui.lab.comparing import Compared, CompareRequest, Page, compare, pages, report
+from oelm_tui.lab.comparing import Compared, CompareRequest, Page, compare, format_of, pages, report
 from oelm_tui.lab.desk import Desk
 from oelm_tui.lab.numbers import is_share
 from oelm_tui.panels.comparing import difference_lines, fairness_lines, result_lines, shown_arms, word_lines
@@ -317,7 +317,8 @@ class Compare(Screen[None]):
                 self.app.in_thread(lambda: self._write(comparison, answer["file"].strip()))
 
         fields = [("file", "File; its ending decides the format", f"compare-{name}.md")]
-        self.app.push_screen(Form("Export what is compared", fields, endings=ENDINGS), save)
+        form = Form("Export what is compared", fields, ENDINGS, check=lambda answer: format_of(answer["file"]))
+        self.app.push_screen(form, save)
 
     def _write(self, comparison: Comparison, file_name: str) -> None:
         path = Path(file_name).expanduser()

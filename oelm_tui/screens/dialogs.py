@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -13,11 +13,15 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Label, Static
 
+from oelm_core.errors import LabError
 from oelm_tui import glyphs
 from oelm_tui.actions import ACTIONS, shown_key
 from oelm_tui.panels.text import heading
 from oelm_tui.widgets.field import Field
 from oelm_tui.widgets.lines import Line, ScrollLines
+
+if TYPE_CHECKING:
+    from oelm_tui.app import OelmApp
 
 DIALOG_CSS = """
 .dialog {
@@ -83,17 +87,25 @@ class Confirm(ModalScreen[bool]):
 
 
 class Form(ModalScreen[dict[str, str] | None]):
-    """Named fields with their present values; enter saves, escape leaves."""
+    """Named fields with their present values; enter saves, escape leaves. What is refused stays to be mended."""
 
     CSS = DIALOG_CSS
     BINDINGS = [Binding("escape", "leave", show=False)]
+    app: OelmApp
 
     def __init__(
-        self, title: str, fields: Sequence[tuple[str, str, str]], endings: Sequence[tuple[str, str]] = ()
+        self,
+        title: str,
+        fields: Sequence[tuple[str, str, str]],
+        endings: Sequence[tuple[str, str]] = (),
+        check: Callable[[dict[str, str]], object] = lambda _: None,
     ) -> None:
-        """`fields`: (name, label, value). `endings`: (ending, format) to choose from for a file in the first field."""
+        """`fields`: (name, label, value). `endings`: (ending, format) to choose from for a file in the first field.
+
+        `check` raises a LabError for what cannot be saved.
+        """
         super().__init__()
-        self._title, self._fields, self._endings = title, fields, endings
+        self._title, self._fields, self._endings, self._check = title, fields, endings, check
 
     def compose(self) -> ComposeResult:
         with Dialog(self._title):
@@ -123,7 +135,13 @@ class Form(ModalScreen[dict[str, str] | None]):
             self.dismiss(None)
 
     def _save(self) -> None:
-        self.dismiss({field.id or "": field.value for field in self.query(Field)})
+        answer = {field.id or "": field.value for field in self.query(Field)}
+        try:
+            self._check(answer)
+        except LabError as error:
+            self.app.say(str(error), bad=True)
+            return
+        self.dismiss(answer)
 
     def action_leave(self) -> None:
         self.dismiss(None)

@@ -82,6 +82,7 @@ def test_export_writes_the_format_of_the_ending_and_copy_gives_markdown(lab, tmp
         app.screen.query_one("#file").value = "out.docx"
         await press(pilot, "enter")
         await wait_until(pilot, lambda: "end the name with one of" in said(app))
+        assert app.screen.query_one("#file").value == "out.docx"  # still there, to be mended
 
     drive(lab, script)
 
@@ -155,5 +156,21 @@ def test_a_comparison_asked_for_before_the_presets_are_read_opens_when_they_are(
         app.sampler.catalogue = loaded
         app.desks["lab"].ask(None)
         await wait_until(pilot, lambda: isinstance(app.screen, Compare))
+
+    drive(lab, script)
+
+
+def test_a_mistake_of_ours_while_exporting_is_said(lab, monkeypatch):
+    def broken(*_: object) -> str:
+        raise RuntimeError("made up")
+
+    monkeypatch.setattr("oelm_tui.screens.compare.report", broken)
+
+    async def script(app, pilot):
+        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
+        await press(pilot, "c")
+        await compared(app, pilot)
+        await press(pilot, "e", "enter")
+        await wait_until(pilot, lambda: "this did not work: RuntimeError: made up" in said(app))
 
     drive(lab, script)
