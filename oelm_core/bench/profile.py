@@ -12,7 +12,7 @@ from oelm_core.bench.variants import Recipe, look_at
 
 # What an operation belongs to, by its name in torch's profiler.
 KINDS = {
-    "matrix products": ("mm", "addmm", "bmm", "dot"),
+    "matrix products": ("mm", "addmm", "addmm_", "bmm", "dot"),
     "torch's attention kernel": (
         "_scaled_dot_product_flash_attention_for_cpu",
         "_scaled_dot_product_flash_attention_for_cpu_backward",
@@ -30,7 +30,8 @@ KINDS = {
         "native_layer_norm",
         "native_layer_norm_backward",
     ),
-    "random numbers": ("random_", "bernoulli_", "ge"),
+    # The last two are ours: what they do outside torch is numpy's draws.
+    "random numbers": ("random_", "bernoulli_", "_Dropped", "_DropoutAttention"),
     "optimiser and clipping": (
         *("_fused_adamw_", "linalg_vector_norm", "_foreach_norm", "_foreach_mul_"),
         *("lerp_", "addcmul_", "addcdiv_", "sqrt"),  # what AdamW does tensor by tensor when it is not fused

@@ -1,24 +1,31 @@
-"""Dropout that is cheap on a CPU: 16 random bits a number instead of a Bernoulli draw, one byte kept, not four."""
+"""Dropout that is cheap on a CPU: 16 random bits a number instead of a Bernoulli draw, one byte kept, not four.
+
+numpy draws and compares: its SFC64 takes half the time of torch's Mersenne twister, its comparison a fifth of torch's.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 
 def kept(shape: tuple[int, ...], dropout: float) -> tuple[Tensor, float]:
-    """Which numbers survive (boolean, of this shape), and the exact share that does: dropout rounded to 1 / 65536.
+    """1 for a number that survives, else 0 (uint8, of this shape), and the exact share that does.
 
-    Drawn from torch's global CPU generator, four numbers from each 64 bits of it.
+    That is dropout rounded to 1 / 65536. Torch's global CPU generator gives the seed, so its state says it all. Bytes
+    rather than booleans: torch makes floats of them five times as fast.
     """
     count = math.prod(shape)
-    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
-    threshold = round(dropout * 65536)
-    return (bits >= threshold - 32768).view(shape), 1.0 - threshold / 65536
+    seed = int(torch.empty((), dtype=torch.int64).random_())
+    bits = np.random.SFC64(seed).random_raw((count + 3) // 4).view(np.uint16)[:count]
+    threshold = min(round(dropout * 65536), 65535)
+    survivors = np.greater_equal(bits, np.uint16(threshold)).view(np.uint8)
+    return torch.from_numpy(survivors).view(shape), 1.0 - threshold / 65536
 
 
 def cheaper_here(x: Tensor) -> bool:
@@ -68,8 +75,9 @@ class _Dropped(torch.autograd.Function):
 
 
 def _scaled(x: Tensor, survivors: Tensor, share: float) -> Tensor:
-    """x / share where it survives, else 0: one pass over x, for booleans and divisions cost one each."""
-    return torch.addcmul(torch.zeros(()), x, survivors.float(), value=1 / share)
+    """x / share where it survives, else 0: one pass over x, written over the mask while that is in the cache."""
+    out = survivors.float()
+    return torch.addcmul(torch.zeros(()), x, out, value=1 / share, out=out)
 
 
 def cheapen_dropout(model: nn.Module) -> nn.Module:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from oelm_core.models.cpu_dropout import cheaper_here, kept
 
-BLOCK = 128
-"""Queries per block: `[heads, 128, 512]` logits are 2 MB, about what a core's cache holds."""
+BLOCK = 64
+"""Queries per block: `[heads, 64, 512]` logits are 1 MB, about what a core's cache holds."""
 
 
 def usable(query: Tensor, mask: Tensor | None, dropout: float) -> bool:
@@ -58,35 +58,35 @@ class _DropoutAttention(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
         batch, heads, length, width = query.shape
         out = torch.empty(batch, length, heads, width).transpose(1, 2)
+        scaled = torch.mul(query, width**-0.5, out=torch.empty(query.shape))
+        key, value = key.contiguous(), value.contiguous()
         future = _future()
         survivors: list[Tensor] = []
         share = 1.0
-        for b in range(batch):
-            q, k, v = query[b] * width**-0.5, key[b].contiguous(), value[b].contiguous()
+        for b, (q, k, v) in enumerate(zip(scaled, key, value, strict=True)):
             for start, end in _blocks(length):
                 keep, share = kept((heads, end - start, end), dropout)
                 survivors.append(keep)
-                p = _probabilities(q, k, bias, future, start, end).mul_(keep)
+                p = _probabilities(q, k, bias, future, start, end).mul_(keep.float())
                 out[b, :, start:end] = torch.bmm(p, v[:, :end])
         out /= share
-        ctx.save_for_backward(query, key, value, bias, *survivors)
+        ctx.save_for_backward(scaled, key, value, bias, *survivors)
         ctx.share = share
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, bias, *survivors = ctx.saved_tensors
-        batch, heads, length, width = query.shape
+        scaled, key, value, bias, *survivors = ctx.saved_tensors
+        batch, heads, length, width = scaled.shape
         d_query, d_key, d_value = (torch.empty(batch, length, heads, width).transpose(1, 2) for _ in range(3))
         d_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[3] else None
         future = _future()
         masks = iter(survivors)
-        for b in range(batch):
-            q, k, v = query[b] * width**-0.5, key[b].contiguous(), value[b].contiguous()
+        for b, (q, k, v) in enumerate(zip(scaled, key, value, strict=True)):
             d_out = (grads[0][b] / ctx.share).contiguous()
             d_k, d_v = torch.zeros_like(k), torch.zeros_like(v)
             for start, end in _blocks(length):
-                keep = next(masks).float()  # used twice; products with booleans convert them each time
+                keep = next(masks).float()
                 p = _probabilities(q, k, bias, future, start, end)
                 block_out = d_out[:, start:end]
                 d_p = torch.bmm(block_out, v[:, :end].transpose(1, 2)).mul_(keep)
