@@ -50,7 +50,7 @@ def _generation(section: Section, effort: Effort) -> None:
     section.claims.append(
         Claim("generate with a key/value cache against without", "faster", f"{faster}", faster.low > 1)
     )
-    section.raw["generation"] = {name: one.as_dict() for name, one in found.items()}
+    section.keep("generation", found)
 
 
 def _validation(section: Section, effort: Effort) -> None:
@@ -76,7 +76,7 @@ def _validation(section: Section, effort: Effort) -> None:
     section.claims.append(
         Claim("validation keeps nothing for gradients", "less memory", held, usual.memory < kept.memory)
     )
-    section.raw["validation"] = {name: one.as_dict() for name, one in found.items()}
+    section.keep("validation", found)
 
 
 def _compile(section: Section, effort: Effort) -> None:
@@ -108,4 +108,4 @@ def _compile(section: Section, effort: Effort) -> None:
             Train.model_fields["compile"].default is False,
         )
     )
-    section.raw["compile"] = {name: one.as_dict() for name, one in found.items()}
+    section.keep("compile", found)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from oelm_core.bench.variants import Measured
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,10 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     raw: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+
+    def keep(self, what: str, found: Mapping[str, Measured]) -> None:
+        """The figures behind a table, variant by variant, for who reads the JSON."""
+        self.raw[what] = {name: measured.as_dict() for name, measured in found.items()}
 
     def as_dict(self) -> dict[str, Any]:
         claims = [{**asdict(claim), "verdict": claim.verdict} for claim in self.claims]

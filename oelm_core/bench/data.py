@@ -36,7 +36,7 @@ def _tokenising(section: Section, effort: Effort) -> None:
     )
     section.tables.append(Table("Tokenising", ["way", "time", "tokens/s"], rows, note))
     section.claims.append(Claim("tokenising against datasets.map", "at least as fast", str(faster), faster.value >= 1))
-    section.raw["tokenising"] = {name: one.as_dict() for name, one in found.items()}
+    section.keep("tokenising", found)
 
 
 def _batches(section: Section, effort: Effort) -> None:
@@ -49,4 +49,4 @@ def _batches(section: Section, effort: Effort) -> None:
     rows = [[name, seconds(one.median)] for name, one in found.items()]
     note = "Made in a thread beside the training step; `oelm bench loop` prints what the step really waits for."
     section.tables.append(Table("Putting a batch together", ["batch", "time"], rows, note))
-    section.raw["batches"] = {name: one.as_dict() for name, one in found.items()}
+    section.keep("batches", found)

@@ -62,7 +62,7 @@ def _packing(section: Section, sizes: Sizes, effort: Effort) -> Ratio:
     )
     columns = ["batches", "tokens a step", "step", "wall", "ratio to packed", "peak memory"]
     section.tables.append(Table("Batches without padding", columns, rows, note))
-    section.raw["packing"] = {kind: one.as_dict() for kind, one in found.items()}
+    section.keep("packing", found)
     fewer = padded / tokens["packed"]
     section.claims.append(
         Claim(

@@ -32,7 +32,8 @@ def measure(effort: Effort) -> Section:
     memory = _peak_memory(recipe, effort)
     gemm = Recipe("oelm_core.bench.machine:Gemm", {"size": 256 if effort.quick else 2048})
     found = take_turns({**_variants(sizes), GEMM: gemm}, rounds=effort.rounds(8), threads=effort.threads)
-    section.raw |= {"memory": memory, "steps": {name: one.as_dict() for name, one in found.items()}}
+    section.raw["memory"] = memory
+    section.keep("steps", found)
     _against_peers(section, sizes, effort, found, memory)
     whole = ratio(found, OURS, "ours, Q/K frozen")
     tokens, layer = f"{sizes.batch} x {sizes.length} tokens", "oelm_core.bench.ours:gpt_layer"
@@ -140,4 +141,4 @@ def _what_choices_bought(section: Section, sizes: Sizes, effort: Effort) -> None
     note = f"A step of {half.batch} x {half.length} tokens. Time: without the choice over with it, in turns."
     columns = ["choice", "time", "memory saved", "what it is"]
     section.tables.append(Table("What each choice bought", columns, rows, note))
-    section.raw["choices"] = {name: one.as_dict() for name, one in found.items()}
+    section.keep("choices", found)

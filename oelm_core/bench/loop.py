@@ -124,7 +124,7 @@ def _waiting(section: Section, effort: Effort) -> None:
                 rows.append([where, name, seconds(one.median_wall), against])
             default = found[DEFAULT].median_wall / found[OURS].median_wall
             told.append(f"{where} the default takes {default:.2f} times our time")
-            section.raw[f"waiting, {where}"] = {name: one.as_dict() for name, one in found.items()}
+            section.keep(f"waiting, {where}", found)
     note = (
         "A step of a demo-sized GPT, wall clock. The worker lets threads spin for a moment (GOMP_SPINCOUNT) unless the"
         " environment says otherwise: spinning long takes the core from the thread that is waited for, sleeping at once"
@@ -160,4 +160,4 @@ def _records(section: Section, effort: Effort) -> None:
             times.low <= 1,
         )
     )
-    section.raw["records"] = {name: one.as_dict() for name, one in found.items()}
+    section.keep("records", found)
