@@ -71,7 +71,7 @@ class OelmApp(App[None]):
         """`sources`, `load` and `every` are for tests: their own clock, runs, devices and catalogue."""
         super().__init__()
         ScrollBar.renderer = AsciiScrollBars if glyphs.signs.ascii_only else ScrollBarRender
-        self.set_class(glyphs.signs.ascii_only, "-ascii-only")
+        self.set_class(glyphs.signs.ascii_only, "-ascii")
         self.readonly = readonly
         self.settings = Settings.read(lab_home())
         for theme in (DARK, LIGHT):

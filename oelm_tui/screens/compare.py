@@ -96,7 +96,6 @@ class Compare(Screen[None]):
         yield Hints([action for action in hints("compare", "app") if action.name != "leave"])
 
     def on_mount(self) -> None:
-        self.set_class(glyphs.signs.ascii_only, "-ascii")
         for name, title in PARTS:
             self.query_one(f"#{name}").border_title = title
         self.query_one("#fairness-box").border_title = "Fairness, and what differs"

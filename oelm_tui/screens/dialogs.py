@@ -14,7 +14,6 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Label, Static
 
 from oelm_core.errors import LabError
-from oelm_tui import glyphs
 from oelm_tui.actions import ACTIONS, shown_key
 from oelm_tui.panels.text import heading
 from oelm_tui.widgets.field import Field
@@ -42,7 +41,6 @@ DIALOG_CSS = """
 .dialog Static { height: auto; }
 #help { width: 100; height: 94%; }
 #help ScrollLines { height: 1fr; background: $surface; }
-.dialog.-ascii { border: ascii $primary; }
 """
 
 
@@ -50,7 +48,7 @@ class Dialog(Vertical):
     """The box of a dialog."""
 
     def __init__(self, title: str, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id, classes="dialog" + " -ascii" * glyphs.signs.ascii_only)
+        super().__init__(id=id, classes="dialog")
         self.border_title = title.replace("[", "\\[")
 
 

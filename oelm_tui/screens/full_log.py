@@ -21,9 +21,7 @@ class FullLog(Screen[None]):
         self._view = view
 
     def compose(self) -> ComposeResult:
-        bar = TabBar([("back", "esc Back")], id="log-title")
-        bar.set_lead(headline(self._view))
-        yield bar
+        yield TabBar([("back", "esc Back")], id="log-title")
         yield LogView()
 
     def on_mount(self) -> None:

@@ -237,8 +237,8 @@ class Home(HomeActions, Screen[None]):
 
     def _classes_for(self, size: Size) -> set[str]:
         one = self._zoomed or size.width < WIDE or size.height < TALL
-        ours = {"-one" if one else "-wide", f"-pane-{self.pane}"} | ({"-ascii"} if glyphs.signs.ascii_only else set())
-        return ours | {name for name in self.classes if not name.startswith(("-one", "-wide", "-pane-", "-ascii"))}
+        ours = {"-one" if one else "-wide", f"-pane-{self.pane}"}
+        return ours | {name for name in self.classes if not name.startswith(("-one", "-wide", "-pane-"))}
 
     def _lay_out(self) -> None:
         one = self.one_pane

@@ -138,7 +138,6 @@ class Launch(Screen[bool | None]):
             yield ScrollLines(id="recipe")
 
     def on_mount(self) -> None:
-        self.set_class(glyphs.signs.ascii_only, "-ascii")
         self.query_one("#form").border_title = "How"
         self.query_one("#recipe").border_title = "What"
         self.query_one("#devices-choice", Table).focus(scroll_visible=False)

@@ -11,7 +11,6 @@ from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.screen import Screen
 
-from oelm_tui import glyphs
 from oelm_tui.lab.comparing import samples_of
 from oelm_tui.panels.measured import sample_lines
 from oelm_tui.widgets.bars import TabBar
@@ -45,7 +44,6 @@ class SideBySide(Screen[None]):
                 yield text
 
     def on_mount(self) -> None:
-        self.set_class(glyphs.signs.ascii_only, "-ascii")
         self.query_one("#side-0").focus()
 
         def read() -> None:
