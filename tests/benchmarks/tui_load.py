@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 import random
 import shutil
@@ -68,8 +69,9 @@ class Moving:
     """While it is entered: the runs move twice a second, and the newest one's log grows by `rate` lines a second."""
 
     def __init__(self, live: LiveRuns, rate: int = 0) -> None:
-        self.written = 0
-        """Number of the newest line in the log."""
+        self._ends: list[int] = []
+        self._times: list[float] = []
+        """Of each write to the log: the number of the line after it, and when it was done."""
         self._live, self._rate = live, rate
         self._over = threading.Event()
         self._threads = [threading.Thread(target=self._move, daemon=True)]
@@ -91,12 +93,19 @@ class Moving:
             self._live.move(1)
 
     def _grow(self) -> None:
-        began = time.perf_counter()
+        began, written = time.perf_counter(), 0
         with open(self._live.folder(-1).log, "ab", buffering=0) as file:
             while not self._over.wait(0.05):
                 due = int((time.perf_counter() - began) * self._rate)
-                file.write(b"".join(b"line %09d loss 1.2345 lr 1.0e-03\n" % n for n in range(self.written, due)))
-                self.written = due
+                file.write(b"".join(b"line %09d loss 1.2345 lr 1.0e-03\n" % n for n in range(written, due)))
+                self._times.append(time.perf_counter())
+                self._ends.append(due)
+                written = due
+
+    def behind(self, shown: int) -> float:
+        """Seconds that the first line after number `shown` has been in the log; by the clock, for writing may pause."""
+        first = bisect.bisect_right(self._ends, shown + 1)
+        return time.perf_counter() - self._times[first] if first < len(self._ends) else 0.0
 
 
 def large_log(folder: Path, size: int) -> Path:
