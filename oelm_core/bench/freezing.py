@@ -86,7 +86,7 @@ def _layers(section: Section, sizes: Sizes, effort: Effort, layer: str) -> None:
     """
     arms = {"trained": sizes.as_dict(), "frozen": {**sizes.as_dict(), "frozen": True}}
     recipes = {f"{arm} {number}": Recipe(layer, arguments) for number in (1, 2) for arm, arguments in arms.items()}
-    found = take_turns(recipes, rounds=effort.rounds(40), threads=1, warmup=3)
+    found = take_turns(recipes, rounds=effort.rounds(60), within=20, threads=1, warmup=3)
     section.keep("layers", found)
     both = {arm: zip(found[f"{arm} 1"].seconds, found[f"{arm} 2"].seconds, strict=True) for arm in arms}
     taken = {arm: [one + other for one, other in pairs] for arm, pairs in both.items()}

@@ -31,7 +31,8 @@ def measure(effort: Effort) -> Section:
     section = Section("gpt", f"{model}, a training step of {sizes.batch} x {sizes.length} tokens")
     memory = _peak_memory(recipe, effort)
     gemm = Recipe("oelm_core.bench.machine:Gemm", {"size": 256 if effort.quick else 2048})
-    found = take_turns({**_variants(sizes), GEMM: gemm}, rounds=effort.rounds(8), threads=effort.threads)
+    variants = {**_variants(sizes), GEMM: gemm}
+    found = take_turns(variants, rounds=effort.rounds(12), within=90, threads=effort.threads)
     section.raw["memory"] = memory
     section.keep("steps", found)
     _against_peers(section, sizes, effort, found, memory)

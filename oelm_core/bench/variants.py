@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
 import statistics
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing import forkserver
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from oelm_core.bench.child import LIBRARIES, SAID, serve
-from oelm_core.bench.statistics import Ratio, paired_ratio
+from oelm_core.bench.statistics import ENOUGH, Ratio, paired_ratio
 from oelm_core.errors import LabError
 from oelm_core.training.waiting import SPIN
 
@@ -193,24 +195,28 @@ def look_at(recipe: Recipe, threads: int) -> dict[str, Any]:
         return alive[recipe.make].ready()
 
 
-def take_turns(recipes: Mapping[str, Recipe], *, rounds: int, threads: int, warmup: int = 1) -> dict[str, Measured]:
+def take_turns(
+    recipes: Mapping[str, Recipe], *, rounds: int, threads: int, warmup: int = 1, within: float = math.inf
+) -> dict[str, Measured]:
     """Every variant once per round, forwards and backwards in turn; warm-up dropped."""
     with children(recipes, threads) as alive:
         about = {name: child.ready() for name, child in alive.items()}
-        found = turns(alive, rounds=rounds, warmup=warmup)
+        found = turns(alive, rounds=rounds, warmup=warmup, within=within)
         for name, child in alive.items():
             found[name].about = about[name]
             found[name].peak = child.ask({"peak": True})
     return found
 
 
-def turns(alive: Mapping[str, Child], *, rounds: int, warmup: int = 1) -> dict[str, Measured]:
-    """What each of these took in its turns."""
+def turns(alive: Mapping[str, Child], *, rounds: int, warmup: int = 1, within: float = math.inf) -> dict[str, Measured]:
+    """What each of these took in its turns. No round begins after `within` seconds, once there are enough."""
     found = {name: Measured(name) for name in alive}
     for name, child in alive.items():
         found[name].first_wall = sum(t["wall"] for t in child.ask({"run": warmup})["times"])
-    order = list(alive)
+    order, began = list(alive), time.monotonic()
     for number in range(rounds):
+        if number >= ENOUGH and time.monotonic() - began > within:
+            break
         for name in order if number % 2 == 0 else reversed(order):
             (taken,) = alive[name].ask({"run": 1})["times"]
             for clock, value in taken.items():

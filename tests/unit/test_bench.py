@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from oelm_core.bench import run, tables
 from oelm_core.bench.claims import Claim, Section, Table
 from oelm_core.bench.loop import overhead
-from oelm_core.bench.statistics import bootstrap, paired_ratio, slope
+from oelm_core.bench.statistics import ENOUGH, bootstrap, paired_ratio, slope
 from oelm_core.bench.variants import Recipe, children, take_turns
 from oelm_core.errors import BadInput, LabError
 
@@ -48,6 +48,12 @@ def test_every_variant_runs_once_a_round_in_a_process_of_its_own() -> None:
     assert [len(one.cpu) for one in found.values()] == [3, 3]
     assert all(one.peak["host"] > one.peak["above"] >= 0 for one in found.values())
     assert found["one"].about == {"flops": 1024}
+
+
+def test_no_round_begins_when_the_time_is_up_but_there_are_enough_for_an_interval() -> None:
+    recipes = {name: Recipe("oelm_core.bench.machine:Gemm", {"size": 8}) for name in ("one", "other")}
+    found = take_turns(recipes, rounds=40, within=0.0, threads=1)
+    assert [len(one.cpu) for one in found.values()] == [ENOUGH, ENOUGH]
 
 
 def test_a_variant_whose_process_is_killed_is_named_and_its_files_go(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
