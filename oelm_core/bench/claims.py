@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from oelm_core.bench.variants import Measured
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -47,9 +44,9 @@ class Section:
     raw: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
 
-    def keep(self, what: str, found: Mapping[str, Measured]) -> None:
+    def keep(self, what: str, measured: Mapping[str, Any]) -> None:
         """The figures behind a table, variant by variant, for who reads the JSON."""
-        self.raw[what] = {name: measured.as_dict() for name, measured in found.items()}
+        self.raw[what] = {name: one.as_dict() for name, one in measured.items()}
 
     def as_dict(self) -> dict[str, Any]:
         claims = [{**asdict(claim), "verdict": claim.verdict} for claim in self.claims]
