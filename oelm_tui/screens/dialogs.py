@@ -125,7 +125,9 @@ class Form(ModalScreen[dict[str, str] | None]):
         name = event.button.id or ""
         if name.startswith("as-"):
             field = self.query(Field).first()
-            field.value = str(Path(field.value or "compare").with_suffix(f".{name.removeprefix('as-')}"))
+            file = Path(field.value)
+            file = file if file.name else file / "compare"
+            field.value = str(file.with_suffix(f".{name.removeprefix('as-')}"))
             field.focus()
         elif name == "yes":
             self._save()
@@ -133,6 +135,8 @@ class Form(ModalScreen[dict[str, str] | None]):
             self.dismiss(None)
 
     def _save(self) -> None:
+        if not self.is_current:  # the second enter of two that came together
+            return
         answer = {field.id or "": field.value for field in self.query(Field)}
         try:
             self._check(answer)

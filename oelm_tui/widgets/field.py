@@ -13,6 +13,7 @@ class Field(Input):
 
     async def on_key(self, event: Key) -> None:
         bound = self.screen.active_bindings.get(event.key)
-        if bound is not None and bound.node is self and not event.is_printable:
+        if bound is None or bound.node is not self or event.is_printable:
+            return
+        if await self.app.run_action(bound.binding.action, self):  # else it is for who stands around the field
             event.stop()
-            await self.run_action(bound.binding.action)

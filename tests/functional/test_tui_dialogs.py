@@ -6,9 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 from textual.events import Key
+from textual.pilot import Pilot
 
 from oelm_tui import glyphs
-from tests.functional.tui_lab import drive, press, run_id, settle, text_of
+from oelm_tui.app import OelmApp
+from oelm_tui.screens.compare import ENDINGS
+from oelm_tui.screens.dialogs import Form
+from oelm_tui.screens.home import Home
+from tests.functional.tui_lab import drive, press, run_id, settle, text_of, wait_until
+
+
+async def burst(app: OelmApp, pilot: Pilot[None], *keys: str) -> None:
+    """Keys that arrive all at once, as over a link that stood still."""
+    for key in keys:
+        app.post_message(Key(key, key if len(key) == 1 else None))
+    await settle(pilot)
 
 
 @pytest.fixture
@@ -56,9 +68,33 @@ def test_keys_that_arrive_together_are_done_in_their_order(lab):
         await press(pilot, "t")
         field = app.screen.focused
         field.value = "what stood there"
-        for key in ("ctrl+u", "a", "b", "backspace", "c", "home", "d"):
-            app.post_message(Key(key, key if len(key) == 1 else None))
-        await settle(pilot)
+        await burst(app, pilot, "ctrl+u", "a", "b", "backspace", "c", "home", "d")
         assert field.value == "dac"
+        await burst(app, pilot, "enter", "enter")
+        assert isinstance(app.screen, Home)  # the form is gone, and nothing else
+
+    drive(lab, script)
+
+
+def test_a_key_that_a_field_has_no_use_for_is_for_the_form_around_it(lab):
+    async def script(app, pilot):
+        app.open_launch(["GPT-01"], None)
+        await settle(pilot)
+        form = app.screen.query_one("#form")
+        app.screen.query_one("#settings").focus(scroll_visible=False)
+        form.scroll_to(y=0, animate=False)
+        await press(pilot, "pagedown")
+        await wait_until(pilot, lambda: form.scroll_y > 0)
+
+    drive(lab, script, (80, 18))
+
+
+@pytest.mark.parametrize(("typed", "file"), [("", "compare.csv"), (".", "compare.csv"), ("a.b", "a.csv")])
+def test_a_format_can_be_chosen_whatever_stands_in_the_field(lab, typed, file):
+    async def script(app, pilot):
+        app.push_screen(Form("Export", [("file", "File", typed)], ENDINGS))
+        await settle(pilot)
+        await pilot.click("#as-csv")
+        assert app.screen.query_one("#file").value == file
 
     drive(lab, script)
