@@ -143,9 +143,9 @@ class OelmApp(App[None]):
         self.post_message(CatalogueLoaded(catalogue))
 
     def tell(self, error: Exception) -> None:
-        """From any thread: something went wrong in one; it goes on."""
-        words = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
-        self.post_message(Trouble(words))
+        """From any thread: something went wrong in one; it goes on. A mistake of ours says of what kind it is."""
+        expected = isinstance(error, (LabError, OSError))
+        self.post_message(Trouble(str(error) if expected else f"this did not work: {type(error).__name__}: {error}"))
 
     def on_mount(self) -> None:
         from oelm_tui.screens.home import Home
@@ -200,10 +200,8 @@ class OelmApp(App[None]):
         def guarded() -> None:
             try:
                 work()
-            except (LabError, OSError) as error:
-                self.say_from_thread(str(error), True)
-            except Exception as error:  # a mistake of ours: said, or nobody would know that nothing was done
-                self.say_from_thread(f"this did not work: {type(error).__name__}: {error}", True)
+            except Exception as error:  # said, whatever it was, or nobody would know that nothing was done
+                self.tell(error)
             self.desks["lab"].ask(None)
 
         self.run_worker(guarded, thread=True, exit_on_error=False)

@@ -105,7 +105,7 @@ def report(comparison: Comparison, file_name: str) -> str:
 
 def format_of(file_name: str) -> str:
     """The format by the file's ending; BadInput for any other."""
-    ending = Path(file_name.strip()).suffix.lower()
+    ending = Path(file_name).suffix.lower()
     if ending not in FORMATS:
         raise BadInput(f"'{file_name}': end the name with one of {', '.join(FORMATS)}.")
     return FORMATS[ending]

@@ -313,7 +313,7 @@ class Compare(Screen[None]):
 
         def save(answer: dict[str, str] | None) -> None:
             if answer is not None:
-                self.app.in_thread(lambda: self._write(comparison, answer["file"].strip()))
+                self.app.in_thread(lambda: self._write(comparison, answer["file"]))
 
         fields = [("file", "File; its ending decides the format", f"compare-{name}.md")]
         form = Form("Export what is compared", fields, ENDINGS, check=lambda answer: format_of(answer["file"]))

@@ -137,7 +137,7 @@ class Form(ModalScreen[dict[str, str] | None]):
     def _save(self) -> None:
         if not self.is_current:  # the second enter of two that came together
             return
-        answer = {field.id or "": field.value for field in self.query(Field)}
+        answer = {field.id or "": field.value.strip() for field in self.query(Field)}
         try:
             self._check(answer)
         except LabError as error:

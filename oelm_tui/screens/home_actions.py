@@ -170,7 +170,7 @@ class HomeActions:
         def save(answer: dict[str, str] | None) -> None:
             if answer is not None:
                 tags = answer["tags"].replace(",", " ").replace("#", " ").split()
-                self._write(view, tags=tags, note=answer["note"].strip())
+                self._write(view, tags=tags, note=answer["note"])
 
         fields = [("tags", "Tags, with spaces between", " ".join(view.notes.tags)), ("note", "Note", view.notes.note)]
         self.app.push_screen(Form(f"Tags and note: {view.id}", fields), save)

@@ -18,11 +18,16 @@ async def compared(app, pilot) -> Compare:
     return screen
 
 
+async def compare(app, pilot, preset: str = "sst2-oelm", number: int = 5) -> Compare:
+    """Opens the comparison of a run with its baseline."""
+    app.screen.runs_table.go_to(run_id(preset, number))
+    await press(pilot, "c")
+    return await compared(app, pilot)
+
+
 def test_the_selected_run_is_compared_with_its_baseline(lab):
     async def script(app, pilot):
-        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
-        await press(pilot, "c")
-        screen = await compared(app, pilot)
+        screen = await compare(app, pilot)
         text = text_of(app)
         assert "sst2-baseline" in text
         assert "91.17 %" in text
@@ -50,9 +55,7 @@ def test_an_error_of_ours_while_comparing_is_said_and_does_not_compute_for_ever(
     monkeypatch.setattr("oelm_core.compare.compare_runs", explode)
 
     async def script(app, pilot):
-        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
-        await press(pilot, "c")
-        await compared(app, pilot)
+        await compare(app, pilot)
         assert "could not be computed: RuntimeError: made up" in text_of(app)
 
     drive(lab, script)
@@ -60,9 +63,7 @@ def test_an_error_of_ours_while_comparing_is_said_and_does_not_compute_for_ever(
 
 def test_export_writes_the_format_of_the_ending_and_copy_gives_markdown(lab, tmp_path):
     async def script(app, pilot):
-        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
-        await press(pilot, "c")
-        await compared(app, pilot)
+        await compare(app, pilot)
         await press(pilot, "y")
         await wait_until(pilot, lambda: "Markdown copied" in said(app))
         assert "| sst2-oelm" in app.clipboard or "sst2-oelm" in app.clipboard
@@ -89,9 +90,7 @@ def test_export_writes_the_format_of_the_ending_and_copy_gives_markdown(lab, tmp
 
 def test_one_page_of_comparison_has_nothing_to_turn_and_several_say_how(lab):
     async def script(app, pilot):
-        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
-        await press(pilot, "c")
-        await compared(app, pilot)
+        await compare(app, pilot)
         assert "1/2" in text_of(app)
         assert "left Previous" in text_of(app).splitlines()[0]
         await press(pilot, "escape", "space", "up", "up", "space", "c")
@@ -109,9 +108,7 @@ def test_a_finding_that_begins_with_a_run_keeps_its_id_as_it_is():
 
 def test_samples_of_two_arms_stand_side_by_side(lab):
     async def script(app, pilot):
-        app.screen.runs_table.go_to(run_id("GPT-02", 2))
-        await press(pilot, "c")
-        await compared(app, pilot)
+        await compare(app, pilot, "GPT-02", 2)
         await press(pilot, "t")
         await wait_until(pilot, lambda: text_of(app).count("named Lily") >= 2)
         await press(pilot, "escape")
@@ -122,9 +119,7 @@ def test_samples_of_two_arms_stand_side_by_side(lab):
 
 def test_at_80x24_the_parts_of_a_comparison_become_tabs(lab):
     async def script(app, pilot):
-        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
-        await press(pilot, "c")
-        await compared(app, pilot)
+        await compare(app, pilot)
         assert "[Result]" in text_of(app)
         await press(pilot, "tab")
         assert "validation accuracy" in text_of(app)
@@ -167,9 +162,7 @@ def test_a_mistake_of_ours_while_exporting_is_said(lab, monkeypatch):
     monkeypatch.setattr("oelm_tui.screens.compare.report", broken)
 
     async def script(app, pilot):
-        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
-        await press(pilot, "c")
-        await compared(app, pilot)
+        await compare(app, pilot)
         await press(pilot, "e", "enter")
         await wait_until(pilot, lambda: "this did not work: RuntimeError: made up" in said(app))
 
