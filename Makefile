@@ -10,8 +10,8 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 BYTES  := -@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1
 
 # Rooms that never load torch are held to strict types.
-LIGHT  := $(addprefix oelm_core/,config presets.py preset_files.py plain_yaml.py errors.py doctor.py \
-            runs launch devices compare report importing)
+LIGHT  := $(addprefix oelm_core/,config errors.py doctor.py format.py \
+            runs launch devices compare report published)
 
 .PHONY: demo test lint chaos bench install clean
 

@@ -11,9 +11,9 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "apply_head_wise_orthogonal_": "oelm_core.orthogonal",
-    "check_orthogonality": "oelm_core.orthogonal",
-    "freeze_model_parameters": "oelm_core.freezing",
+    "apply_head_wise_orthogonal_": "oelm_core.method.initialisers",
+    "check_orthogonality": "oelm_core.method.initialisers",
+    "freeze_model_parameters": "oelm_core.method.freezing",
     "load_bert_with_head_wise_orthogonal": "oelm_core.models.bert",
 }
 

@@ -24,20 +24,20 @@ from oelm_tui import clipboard, glyphs
 from oelm_tui.actions import bindings
 from oelm_tui.colourless import Colourless
 from oelm_tui.commands_provider import LabCommands
-from oelm_tui.lab.cards import Machine
-from oelm_tui.lab.courtesy import key_pressed
-from oelm_tui.lab.desk import Desk
-from oelm_tui.lab.detail import Detail, DetailReader, DetailRequest
-from oelm_tui.lab.elsewhere import remote_cards, slurms_silence
-from oelm_tui.lab.sampler import LabSampler, Sources, newest_runs, write_notes
-from oelm_tui.lab.settings import Settings
-from oelm_tui.lab.snapshot import Snapshot
-from oelm_tui.lab.view import RunView
 from oelm_tui.messages import CatalogueLoaded, DetailRead, Sampled, Trouble
 from oelm_tui.palette import DARK, LIGHT
+from oelm_tui.settings import Settings
+from oelm_tui.snapshots.background import Desk
+from oelm_tui.snapshots.cards import Machine
+from oelm_tui.snapshots.detail import Detail, DetailReader, DetailRequest
+from oelm_tui.snapshots.key_priority import key_pressed
+from oelm_tui.snapshots.remote_cards import remote_cards, slurms_silence
+from oelm_tui.snapshots.run_view import RunView
+from oelm_tui.snapshots.sampler import LabSampler, Sources, newest_runs, write_notes
+from oelm_tui.snapshots.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from oelm_core.presets import Catalogue
+    from oelm_core.config.catalogue import Catalogue
 
 THEMES = ("oelm-dark", "oelm-light", "ansi-dark", "ansi-light")
 STALE = 5.0
@@ -114,21 +114,21 @@ class OelmApp(App[None]):
                 from oelm_core.devices import Sampler
 
                 self._devices = Sampler(every=2.0).start()
-            from oelm_tui.lab.cards import machine_of
+            from oelm_tui.snapshots.cards import machine_of
 
             return machine_of(self._devices.latest)
 
         def runs() -> Sequence[Run]:
-            from oelm_core.launch import anywhere
+            from oelm_core.launch import launcher
 
-            return anywhere.list_runs()
+            return launcher.list_runs()
 
         return Sources(runs, lambda: newest_runs(runs_dir()), machine, remote=remote_cards, trouble=slurms_silence)
 
     def _read_catalogue(self, _: object) -> Catalogue:
         if self._load is not None:
             return self._load()
-        from oelm_core.presets import load_catalogue
+        from oelm_core.config.catalogue import load_catalogue
 
         return load_catalogue(self._presets)
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from oelm_tui.format import metric
+from oelm_core.formatting import metric
 
 if TYPE_CHECKING:
     from oelm_core.runs.folder import RunFolder
@@ -18,7 +18,7 @@ def follow(folders: Sequence[RunFolder], read: Callable[[RunFolder], Run] | None
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from oelm_core.launch.anywhere import read_run
+    from oelm_core.launch.launcher import read_run
 
     read = read or read_run
     columns = (

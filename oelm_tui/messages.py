@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from oelm_tui.lab.detail import Detail
-from oelm_tui.lab.snapshot import Snapshot
+from oelm_tui.snapshots.detail import Detail
+from oelm_tui.snapshots.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from oelm_core.presets import Catalogue
+    from oelm_core.config.catalogue import Catalogue
 
 
 class Sampled(Message):

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from oelm_core.config import Experiment, build_experiment
-from oelm_core.freezing import Frozen, apply_freezing
+from oelm_core.method.freezing import Frozen, apply_freezing
+from oelm_core.method.initialisers import apply_method
 from oelm_core.models import build
-from oelm_core.orthogonal import apply_method
 
 SMALL = {"layers": 3, "d_model": 24, "heads": 3, "d_ff": 48, "vocab": 60, "positions": 34}
 BERT_BASE = {"layers": 12, "d_model": 768, "heads": 12, "d_ff": 3072, "vocab": 30522, "positions": 512}

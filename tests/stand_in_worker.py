@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from oelm_core.runs.folder import RunFolder, write_json
-from oelm_core.runs.metrics import MetricsWriter
+from oelm_core.runs.metrics_file import MetricsWriter
 from oelm_core.training import watch
 
 
@@ -62,9 +62,9 @@ class Worker:
             finished = self.step >= self.total
             if finished:
                 metric = {"name": "accuracy", "value": self.value / 2**61, "direction": "higher"}
-                self.folder.write("result", {"schema": 1, "metric": metric, "value": self.value})
+                self.folder.write_dict("result", {"schema": 1, "metric": metric, "value": self.value})
             state, reason = ("finished", "completed") if finished else ("stopped", "signal")
-            self.folder.write("outcome", {"state": state, "reason": reason, "message": None, "step": self.step})
+            self.folder.write_dict("outcome", {"state": state, "reason": reason, "message": None, "step": self.step})
         return 75 if self.stop_with == signal.SIGUSR2 else 0
 
     def _asked(self, number: int, _: object) -> None:

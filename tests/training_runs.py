@@ -8,8 +8,8 @@ from typing import Any
 
 from oelm_core.config import Experiment, as_dict, build_experiment, config_hash, override
 from oelm_core.data import synthetic
-from oelm_core.runs.folder import RunFolder, create
-from oelm_core.runs.metrics import read_metrics
+from oelm_core.runs.folder import RunFolder, create_from
+from oelm_core.runs.metrics_file import read_metrics
 
 SHAPE = {"layers": 2, "d_model": 32, "heads": 2, "d_ff": 64, "vocab": len(synthetic.vocabulary()) + 16, "positions": 64}
 OELM_BERT = {"name": "oelm-freeze", "init": "head-qr", "from": "gaussian", "freeze": ["query", "key"]}
@@ -54,7 +54,7 @@ def experiment(base: dict[str, Any], data: Path, *settings: str) -> Experiment:
 def run_folder(root: Path, chosen: Experiment) -> RunFolder:
     config = as_dict(chosen)
     run = {"schema": 1, "preset": chosen.id, "config": config, "config_hash": config_hash(config), "seed": chosen.seed}
-    return create(root, chosen.id, chosen.seed, {"run": run})
+    return create_from(root, chosen.id, chosen.seed, {"run": run})
 
 
 CLOCK = ("t", "step_time", "tokens_per_s", "examples_per_s", "data_wait", "seconds")

@@ -19,7 +19,7 @@ LIBRARIES = (
     "transformers.models.gpt2.modeling_gpt2",
     "oelm_core.models.gpt",
     "oelm_core.models.bert",
-    "oelm_core.freezing",
+    "oelm_core.method.freezing",
     "oelm_core.data.packing",
 )
 """What variants need. Imported before their memory is counted, and once for all of them where they are forked."""

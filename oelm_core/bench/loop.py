@@ -22,7 +22,7 @@ from oelm_core.bench.variants import Recipe, children, take_turns, turns
 from oelm_core.config import Experiment, as_dict
 from oelm_core.errors import LabError
 from oelm_core.runs.folder import write_json
-from oelm_core.runs.metrics import read_metrics
+from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.training.waiting import SPIN
 
 OVERHEAD, WAIT = 0.01, 0.02

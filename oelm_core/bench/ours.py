@@ -69,7 +69,7 @@ def gpt_config(sizes: Sizes) -> Any:
 
 
 def freeze(model: nn.Module, frozen: bool) -> None:
-    from oelm_core.freezing import freeze_model_parameters
+    from oelm_core.method.freezing import freeze_model_parameters
 
     freeze_model_parameters(model, frozen)
 

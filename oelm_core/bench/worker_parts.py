@@ -19,7 +19,7 @@ from oelm_core.bench.stepping import Calls, device, token_batch
 def record_writing(megabytes: int) -> Calls:
     """What the loop writes at a log interval; the folder's metrics and log already have so many megabytes each."""
     from oelm_core.runs.folder import RunFolder
-    from oelm_core.training.records import Records
+    from oelm_core.training.recorder import Records
 
     kept = tempfile.TemporaryDirectory(prefix="oelm-bench-")
     folder = RunFolder(Path(kept.name))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 from oelm_core.compare.arms import build_arm
 from oelm_core.compare.audit import Subject, audit_ablation, audit_pair, equal_settings, is_ablation, merged, ordered
-from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Measure, Pair, StudyInfo, Test
-from oelm_core.compare.controls import Controls
+from oelm_core.compare.audit_runs import load_finding, one_seed_finding
+from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Measure, Pair, SignificanceTest, StudyInfo
+from oelm_core.compare.control_presets import Controls
 from oelm_core.compare.evidence import Evidence, gather
-from oelm_core.compare.observed import load_finding, one_seed_finding
 from oelm_core.compare.pairing import (
     ArmRuns,
     arms_of,
@@ -22,17 +22,18 @@ from oelm_core.compare.pairing import (
     require_baseline,
     split_groups,
 )
-from oelm_core.compare.published import audit_published
-from oelm_core.compare.published_column import column_findings, with_doubts
 from oelm_core.compare.selection import study_runs
 from oelm_core.compare.significance import weigh
 from oelm_core.compare.verdict import judge
-from oelm_core.compare.words import is_share, listed
 from oelm_core.errors import NotFound
+from oelm_core.formatting import listed
+from oelm_core.metric import metric_named
+from oelm_core.published.audit import audit_published
+from oelm_core.published.column import column_findings, with_doubts
 
 if TYPE_CHECKING:
     from oelm_core.config import Study
-    from oelm_core.presets import Catalogue
+    from oelm_core.config.catalogue import Catalogue
     from oelm_core.runs.store import Run
 
 __all__ = [
@@ -42,7 +43,7 @@ __all__ = [
     "Group",
     "Measure",
     "Pair",
-    "Test",
+    "SignificanceTest",
     "audit_published",
     "compare",
     "compare_runs",
@@ -192,7 +193,7 @@ def _pair(arm: ArmRuns, base: ArmRuns, built: dict[str, Arm], metric: str) -> Pa
         baseline=base.name,
         metric=metric,
         direction=arm.newest.direction,
-        kind="points" if is_share(metric) else "relative",
+        kind="points" if metric_named(metric).is_share else "relative",
         delta=weighed.delta,
         interval=weighed.interval,
         p=weighed.p,

@@ -10,7 +10,7 @@ from oelm_core.compare.comparison import Arm, Curve, Measure
 from oelm_core.compare.evidence import Evidence, is_number
 
 if TYPE_CHECKING:
-    from oelm_core.presets import Catalogue
+    from oelm_core.config.catalogue import Catalogue
 
 
 def measure(values: Sequence[float]) -> Measure | None:

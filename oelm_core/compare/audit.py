@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from oelm_core.compare.audit_runs import observed_findings
 from oelm_core.compare.comparison import GRADES, Finding, Grade
-from oelm_core.compare.controls import Controls
+from oelm_core.compare.control_presets import Controls
 from oelm_core.compare.evidence import Evidence
-from oelm_core.compare.observed import observed_findings
 from oelm_core.compare.settings import LABELS, ORTHONORMAL, settings_of, shown
 
 

@@ -45,10 +45,8 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Test:
+class SignificanceTest:
     """One significance test, and what it says in words."""
-
-    __test__ = False  # not a test class, whatever pytest makes of its name
 
     name: str
     over: Literal["examples", "sequences", "seeds", "timing"]
@@ -124,7 +122,7 @@ class Pair:
     step_time_delta: float | None
     seconds_delta: float | None
     memory_delta: float | None
-    tests: tuple[Test, ...] = ()
+    tests: tuple[SignificanceTest, ...] = ()
     words: str = ""
     """The significance in plain words."""
 

@@ -58,9 +58,12 @@ class Evidence:
 def gather(run: Run) -> Evidence:
     """Reads everything the comparison needs from a run's folder; a torn or missing file only costs its own numbers."""
     folder: RunFolder = run.folder
-    meta = folder.read("run") or {}
+    meta = folder.read_dict("run") or {}
     config = _readable(run.config, ("model", "data", "method", "train"))
-    result, checks = folder.read("result"), _readable(folder.read("checks"), ("census", "qk_scale", "data", "model"))
+    result, checks = (
+        folder.read_dict("result"),
+        _readable(folder.read_dict("checks"), ("census", "qk_scale", "data", "model")),
+    )
     if result is not None:
         result = _readable(result, _RESULT_PARTS)
     evals, train = read_curves(folder.metrics)

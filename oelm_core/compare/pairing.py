@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oelm_core.compare.evidence import Evidence
-from oelm_core.compare.network import model_labels, same_inputs
+from oelm_core.compare.model_identity import model_labels, same_inputs
 from oelm_core.errors import NotFound
 
 GroupKey = tuple[str, str, str, str]

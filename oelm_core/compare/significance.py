@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from oelm_core.compare.comparison import Test
+from oelm_core.compare.comparison import SignificanceTest
 from oelm_core.compare.evidence import Evidence, newest_losses, newest_predictions
 from oelm_core.compare.statistics import (
     Estimate,
@@ -16,7 +16,8 @@ from oelm_core.compare.statistics import (
     over_seeds,
     perplexity_ratio,
 )
-from oelm_core.compare.words import chance, is_share, listed, points, relative
+from oelm_core.formatting import chance, listed, points, relative
+from oelm_core.metric import metric_named
 
 RATIO_METRICS = ("perplexity", "loss")
 
@@ -31,12 +32,12 @@ class Significance:
     interval: tuple[float, float] | None
     p: float | None
     words: str
-    tests: tuple[Test, ...]
+    tests: tuple[SignificanceTest, ...]
 
 
 def weigh(baseline: Sequence[Evidence], arm: Sequence[Evidence], arm_name: str, metric: str) -> Significance:
     """Seeds are the true replication, so with two or more they decide; with one, examples or sequences do."""
-    ratio = not is_share(metric)
+    ratio = not metric_named(metric).is_share
     base_by_seed = {e.seed: e for e in baseline if "metric" in e.values}
     arm_by_seed = {e.seed: e for e in arm if "metric" in e.values}
     shared = sorted(set(base_by_seed) & set(arm_by_seed))
@@ -49,7 +50,7 @@ def weigh(baseline: Sequence[Evidence], arm: Sequence[Evidence], arm_name: str, 
         {seed: e.values["metric"] for seed, e in arm_by_seed.items()},
         ratio=ratio,
     )
-    tests: list[Test] = []
+    tests: list[SignificanceTest] = []
     if seeds:
         name, estimate = seeds
         tests.append(_seed_test(name, estimate, ratio, len(base_by_seed), len(arm_by_seed)))
@@ -108,23 +109,23 @@ def _kept(baseline: dict[int, Evidence], arm: dict[int, Evidence], shared: list[
     return ours / theirs if theirs else None
 
 
-def _seed_test(name: str, estimate: Estimate, ratio: bool, n_baseline: int, n_arm: int) -> Test:
+def _seed_test(name: str, estimate: Estimate, ratio: bool, n_baseline: int, n_arm: int) -> SignificanceTest:
     value, interval = _as_delta(estimate, ratio)
     show = relative if ratio else points
     spread = f" [{show(interval[0])}, {show(interval[1])}]" if interval else ""
     over = f"{estimate.n} paired seeds" if name == "paired t" else f"{n_arm} against {n_baseline} unpaired seeds"
     said = chance(estimate.p) if estimate.p is not None else "no spread between seeds, so no test"
     words = f"Over {over}: {show(value)}{spread}; {said}."
-    return Test(name, "seeds", words, estimate.p, value, interval, estimate.n)
+    return SignificanceTest(name, "seeds", words, estimate.p, value, interval, estimate.n)
 
 
-def _within(baseline: Evidence, arm: Evidence, arm_name: str, metric: str, seed: int) -> list[Test]:
-    if is_share(metric):
+def _within(baseline: Evidence, arm: Evidence, arm_name: str, metric: str, seed: int) -> list[SignificanceTest]:
+    if metric_named(metric).is_share:
         return _by_examples(baseline, arm, arm_name, metric, seed)
     return _by_sequences(baseline, arm, seed)
 
 
-def _by_examples(baseline: Evidence, arm: Evidence, arm_name: str, metric: str, seed: int) -> list[Test]:
+def _by_examples(baseline: Evidence, arm: Evidence, arm_name: str, metric: str, seed: int) -> list[SignificanceTest]:
     ours, theirs = newest_predictions(arm), newest_predictions(baseline)
     if not ours or not theirs or ours["labels"] != theirs["labels"]:
         return []
@@ -136,11 +137,13 @@ def _by_examples(baseline: Evidence, arm: Evidence, arm_name: str, metric: str, 
         only = f"{counts.only_baseline:,} only the baseline gets right, {counts.only_arm:,} only {arm_name}"
         words = f"{counts.differing:,} of {counts.n:,} examples differ ({only}); {chance(counts.p)}."
     return [
-        Test("exact McNemar", "examples", words, counts.p, estimate.value, estimate.interval, counts.n, seed),
+        SignificanceTest(
+            "exact McNemar", "examples", words, counts.p, estimate.value, estimate.interval, counts.n, seed
+        ),
     ]
 
 
-def _by_sequences(baseline: Evidence, arm: Evidence, seed: int) -> list[Test]:
+def _by_sequences(baseline: Evidence, arm: Evidence, seed: int) -> list[SignificanceTest]:
     ours, theirs = newest_losses(arm), newest_losses(baseline)
     if not ours or not theirs or ours["tokens"] != theirs["tokens"]:
         return []
@@ -148,10 +151,12 @@ def _by_sequences(baseline: Evidence, arm: Evidence, seed: int) -> list[Test]:
     spread = f" [{estimate.interval[0]:.3f}, {estimate.interval[1]:.3f}]" if estimate.interval else ""
     words = f"Perplexity ratio {estimate.value:.3f}{spread} over {estimate.n:,} sequences; {chance(estimate.p)}."
     value, interval = _as_delta(estimate, ratio=True)
-    return [Test("paired bootstrap and t", "sequences", words, estimate.p, value, interval, estimate.n, seed)]
+    return [
+        SignificanceTest("paired bootstrap and t", "sequences", words, estimate.p, value, interval, estimate.n, seed)
+    ]
 
 
-def _timing_test(baseline: Sequence[Evidence], arm: Sequence[Evidence]) -> list[Test]:
+def _timing_test(baseline: Sequence[Evidence], arm: Sequence[Evidence]) -> list[SignificanceTest]:
     clocks = [[(e.started, e.values["step_time"]) for e in side if "step_time" in e.values] for side in (baseline, arm)]
     estimate = interleaved(*clocks)
     if estimate is None:
@@ -160,7 +165,7 @@ def _timing_test(baseline: Sequence[Evidence], arm: Sequence[Evidence]) -> list[
     spread = f" [{relative(interval[0])}, {relative(interval[1])}]" if interval else ""
     said = chance(estimate.p) if estimate.p is not None else "no spread, so no test"
     words = f"Time per step over {estimate.n} pairs of runs: {relative(value)}{spread}; {said}."
-    return [Test("interleaved pairs, paired t", "timing", words, estimate.p, value, interval, estimate.n)]
+    return [SignificanceTest("interleaved pairs, paired t", "timing", words, estimate.p, value, interval, estimate.n)]
 
 
 def _as_delta(estimate: Estimate, ratio: bool) -> tuple[float, tuple[float, float] | None]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from oelm_core.compare.words import is_share, metric_value
+from oelm_core.formatting import metric_value
+from oelm_core.metric import metric_named
 
 Verdict = Literal["met", "missed", "unknown", "no target"]
 
@@ -26,7 +27,7 @@ def judge(
             return "unknown", f"{said}, which is not known"
         bound = bound * baseline
     met = {">": value > bound, ">=": value >= bound, "<=": value <= bound}[sign]
-    return ("met" if met else "missed"), f"{said}, measured {metric_value(metric, value)}"
+    return ("met" if met else "missed"), f"{said}, measured {metric_value(metric, value, unit=True)}"
 
 
 _SIGNS = {"above": ">", "at_least": ">=", "at_most": "<="}
@@ -37,7 +38,7 @@ def describe(target: Mapping[str, Any], baseline: float | None = None) -> str:
     metric = str(target["metric"])
     sign, bound = next((s, target[k]) for k, s in _SIGNS.items() if target.get(k) is not None)
     if target.get("of") == "baseline":
-        limit = f" ({metric_value(metric, bound * baseline)})" if baseline is not None else ""
+        limit = f" ({metric_value(metric, bound * baseline, unit=True)})" if baseline is not None else ""
         return f"{metric} {sign} {bound:g} x baseline{limit}"
-    shown = f"{bound * 100:g} %" if is_share(metric) else f"{bound:g}"
+    shown = f"{bound * 100:g} %" if metric_named(metric).is_share else f"{bound:g}"
     return f"{metric} {sign} {shown}"

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from oelm_core.config.experiment import Experiment, build_experiment
+from oelm_core.config.plain_yaml import read_yaml
 from oelm_core.errors import BadInput
-from oelm_core.plain_yaml import read_yaml
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

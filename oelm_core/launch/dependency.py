@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.state import FINAL, Truth, true_state
+from oelm_core.runs.status import FINAL, RunStatus, run_status
 
 LOOKS_BEFORE_LOST = 8
 """A run must look lost so many times in a row: on a busy machine its runner may just be slow to come up."""
@@ -35,11 +35,11 @@ def wait(run: dict[str, Any], root: Path, rest: Callable[[float], None], say: Ca
         raise Unmet(f"It waited for {name}, which {how}{f' ({reason})' if reason else ''}.")
 
 
-def _state(folder: RunFolder) -> Truth:
+def _state(folder: RunFolder) -> RunStatus:
     """The run's state, with Slurm asked where Slurm has it: a job it ended leaves files that still say running."""
-    truth = true_state(folder)
+    truth = run_status(folder)
     if truth.state in FINAL or not (folder.path / "slurm").is_dir():
         return truth
-    from oelm_core.launch.slurm import queue
+    from oelm_core.launch.slurm import job_states
 
-    return queue.true_state(folder)
+    return job_states.run_status(folder)

@@ -14,13 +14,13 @@ from typing import Any
 
 from oelm_core.config import SCHEMA_VERSION, Experiment, as_dict, config_hash
 from oelm_core.errors import BadInput, Refused
-from oelm_core.launch import attempt, line, wanting
+from oelm_core.launch import device_request, queue
 from oelm_core.launch.provenance import git_commit, package_versions
 from oelm_core.launch.runner import SIGNALS
 from oelm_core.launch.spawn import importable
-from oelm_core.runs import process
-from oelm_core.runs.folder import RunFolder, create, remove_tree, runs_dir
-from oelm_core.runs.state import ENDED, FINAL, LIVE, Truth, true_state
+from oelm_core.runs import attempts, process
+from oelm_core.runs.folder import RunFolder, create_from, remove_tree, runs_dir
+from oelm_core.runs.status import ENDED, FINAL, LIVE, RunStatus, run_status
 from oelm_core.runs.store import Run, find_run
 
 SECONDS_TO_CLAIM = 15.0
@@ -60,7 +60,7 @@ def start(
         "launcher": "local",
         "worker": os.environ.get("OELM_WORKER"),
     }
-    folder = create(
+    folder = create_from(
         root,
         experiment.id,
         config["seed"],
@@ -69,12 +69,12 @@ def start(
     ticket = None
     try:
         if not request["after"]:
-            cores = wanting.cores_wanted(experiment.train.threads, per_run)
-            ticket = line.draw(folder.id, asked, per_run, cores, beside and str(root / beside))
+            cores = device_request.cores_wanted(experiment.train.threads, per_run)
+            ticket = queue.draw(folder.id, asked, per_run, cores, beside and str(root / beside))
         _spawn_runner(folder, Path.cwd(), ticket)
     except BaseException:
         if ticket is not None:
-            line.leave(ticket)
+            queue.leave(ticket)
         remove_tree(folder.path)  # no folder that pretends to be queued
         raise
     return folder
@@ -84,39 +84,39 @@ def check_request(device: str, per_run: int) -> None:
     """Refuses what can never start: a card that is not there, more cards than named, more processes than cores."""
     if per_run < 1:
         raise BadInput(f"--per-run {per_run}: a run needs at least one device.")
-    names = wanting.parse_device(device)
+    names = device_request.parse_device(device)
     if names:
-        cards = wanting.probe(patience=3.0)
+        cards = device_request.probe(patience=3.0)
         if cards is not None:
-            wanting.resolve(device, per_run, None, cards)
+            device_request.resolve(device, per_run, None, cards)
     elif names == []:
-        wanting.resolve(device, per_run, None, [])
+        device_request.resolve(device, per_run, None, [])
 
 
-def stop(run: Run | RunFolder, now: bool = False) -> Truth:
+def stop(run: Run | RunFolder, now: bool = False) -> RunStatus:
     """Asks a run to save and end, or with `now` ends it at once. The runner does it; this returns at once."""
     folder = _folder(run)
-    if folder.read("state") is None or folder.path.is_symlink():
+    if folder.read_dict("state") is None or folder.path.is_symlink():
         raise Refused(f"{folder.path} is no run that can be stopped: its state.json is missing or cannot be read.")
-    truth = true_state(folder)
+    truth = run_status(folder)
     if truth.state in FINAL:
         raise Refused(f"{folder.id} is already over: {truth.state}.")
     if truth.state == "lost":
         raise Refused(f"{folder.id} is lost, so nothing of it runs; resume or delete it.")
-    made = attempt.numbers(folder)
+    made = attempts.numbers(folder)
     asked = {"who": whoami(), "when": time.time(), "now": now, "attempt": made[-1] if made else 0}
     try:
-        folder.write("stop", asked)
+        folder.write_dict("stop", asked)
     except OSError as error:
         raise Refused(f"cannot write {folder.path}/stop.json: {error.strerror}.") from None
     _wake(folder, now)
-    return Truth("stopping" if truth.state in LIVE else truth.state, truth.reason, truth.message)
+    return RunStatus("stopping" if truth.state in LIVE else truth.state, truth.reason, truth.message)
 
 
 def resume(run: Run | RunFolder, force: bool = False) -> RunFolder:
     """Continues a run that ended early, in its own folder, from its newest checkpoint."""
     folder = _folder(run)
-    truth = true_state(folder)
+    truth = run_status(folder)
     if truth.state in LIVE:
         raise Refused(f"{folder.id} is {truth.state}; stop it before resuming it.")
     if truth.state == "finished":
@@ -124,7 +124,7 @@ def resume(run: Run | RunFolder, force: bool = False) -> RunFolder:
     if truth.state == "unknown" and not force:
         raise Refused(f"{folder.id} may still run: {truth.message or ''} --force resumes it all the same.")
     _refuse_leftovers(folder)
-    content = folder.read("run") or {}
+    content = folder.read_dict("run") or {}
     cwd = Path(str(content.get("cwd") or "."))
     reading, writing = os.pipe()
     try:
@@ -146,14 +146,14 @@ def delete(run: Run | RunFolder, *, root: Path | None = None, force: bool = Fals
     path = folder.path.absolute()
     if path.is_symlink() or path.parent.resolve() != root.resolve() or not path.is_dir() or path.name.startswith("."):
         raise Refused(f"{path} is not a run in {root}; it is left alone.")
-    truth = true_state(folder)
-    unclear = truth.state == "unknown" and folder.read("state") is not None
+    truth = run_status(folder)
+    unclear = truth.state == "unknown" and folder.read_dict("state") is not None
     if truth.state in LIVE or (unclear and not force):
         raise Refused(f"{folder.id} is {truth.state}; only a run that is over can be deleted.")
     _refuse_leftovers(folder)
-    if folder.read("run") is not None:
+    if folder.read_dict("run") is not None:
         # whoever resumes at this moment loses the claim
-        attempt.claim(folder, {"runner": process.me(), "deleted": time.time()}, force=True)
+        attempts.claim(folder, {"runner": process.me(), "deleted": time.time()}, force=True)
     grave = root / f".deleted-{folder.id}"
     try:
         os.rename(path, grave)  # gone from every list in one step
@@ -162,12 +162,12 @@ def delete(run: Run | RunFolder, *, root: Path | None = None, force: bool = Fals
     remove_tree(grave)
 
 
-def wait_until(run: Run | RunFolder, states: frozenset[str] = ENDED, timeout: float | None = None) -> Truth:
+def wait_until(run: Run | RunFolder, states: frozenset[str] = ENDED, timeout: float | None = None) -> RunStatus:
     """Waits until a run is in one of the states (over, unless said) or the time is up; returns its state then."""
     folder = _folder(run)
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
-        truth = true_state(folder)
+        truth = run_status(folder)
         if truth.state in states or (deadline is not None and time.monotonic() > deadline):
             return truth
         time.sleep(0.1)
@@ -234,7 +234,7 @@ def _spawn_runner(
 
 def _wake(folder: RunFolder, now: bool) -> None:
     """Signals the runner, or the workers it left behind, if they are this machine's and still the same processes."""
-    state = folder.read("state") or {}
+    state = folder.read_dict("state") or {}
     booted = state.get("boot_time")
     if state.get("host") != process.host() or state.get("boot_id") != process.boot_id():
         return  # on another host the runner itself notices stop.json within a second

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oelm_core.errors import LabError, NotFound
-from oelm_core.launch import attempt, dependency, ending, line, machine, spawn
-from oelm_core.launch.account import Account
-from oelm_core.launch.waiting import Taken, Waiter, pause_left
-from oelm_core.runs import process
+from oelm_core.launch import dependency, machine_state, queue, spawn, worker_exit
+from oelm_core.launch.acquire import Taken, Waiter, pause_left
+from oelm_core.launch.run_writer import RunWriter
+from oelm_core.runs import attempts, process
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.state import FINAL, Truth
+from oelm_core.runs.status import FINAL, RunStatus
 
 if TYPE_CHECKING:
-    from oelm_core.launch.slurm.inside import Job
+    from oelm_core.launch.slurm.job import Job
 
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD}
 """Blocked from before the runner's first line (the launcher sees to it) and taken one by one while it rests."""
@@ -31,7 +31,7 @@ class Stopped(Exception):
     """A run that waits was told to end."""
 
 
-class Runner(Account):
+class Runner(RunWriter):
     """One attempt of one run, from the claim to the last descendant's end."""
 
     def __init__(self, folder: RunFolder, run: dict[str, Any], ticket: Path | None) -> None:
@@ -50,7 +50,7 @@ class Runner(Account):
 
     def claim(self, force: bool) -> None:
         """Makes the attempt ours; what the attempt before left behind is cleared away."""
-        before = attempt.last(self.folder) or {}
+        before = attempts.last(self.folder) or {}
         started = time.time()
         self.attempt = {
             "host": process.host(),
@@ -60,7 +60,7 @@ class Runner(Account):
             "slurm": self.job.record if self.job else None,
             "threads": None,
             "world_size": int(self.run.get("per_run") or 1) * (self.job.nodes if self.job else 1),
-            "from_step": attempt.newest_checkpoint_step(self.folder),
+            "from_step": attempts.newest_checkpoint_step(self.folder),
             "started": started,
             "ended": None,
             "exit_code": None,
@@ -69,20 +69,20 @@ class Runner(Account):
             "reason": None,
         }
         force = force or (self.job is not None and self.job.takes_over(before))
-        self.number = attempt.claim(self.folder, self.attempt, force=force)
+        self.number = attempts.claim(self.folder, self.attempt, force=force)
         if self.job:
             self.job.introduce(self.folder)
         self.attempt["attempt"] = self.number
         self.threads_before = before.get("threads")
-        stop = self.folder.read("stop")
+        stop = self.folder.read_dict("stop")
         if self.number > 1 and stop is not None and int(stop.get("attempt") or 0) < self.number:
             self.remove("stop.json")
         for stale in ("outcome.json", "progress.json"):
             self.remove(stale)
-        old = self.folder.read("state") or {}
+        old = self.folder.read_dict("state") or {}
         if before and before.get("ended") is None:  # nobody lived to write down its end
             lost = {**before, "ended": old.get("heartbeat"), "state": "lost"}
-            self.insist(lambda: attempt.update(self.folder, self.number - 1, lost), seconds=0)
+            self.insist(lambda: attempts.update(self.folder, self.number - 1, lost), seconds=0)
         me = process.me()
         self.state = {
             "state": "waiting",
@@ -100,7 +100,7 @@ class Runner(Account):
         }
         self.beat(force=True)
 
-    def live(self) -> Truth:
+    def live(self) -> RunStatus:
         """The whole attempt; returns how it ended. The leases are still held then."""
         try:
             self.rest(0.0)
@@ -111,14 +111,14 @@ class Runner(Account):
         except Stopped:
             return self._stopped_while_waiting()
         except dependency.Unmet as unmet:
-            return Truth("stopped", "dependency", str(unmet))
+            return RunStatus("stopped", "dependency", str(unmet))
         except NotFound as error:
-            return Truth("failed", "config", str(error))
+            return RunStatus("failed", "config", str(error))
         except LabError as error:
-            return Truth("failed", "config" if error.exit_code == 2 else "error", str(error))
+            return RunStatus("failed", "config" if error.exit_code == 2 else "error", str(error))
         return self._watch()
 
-    def give_up(self, error: Exception) -> Truth:
+    def give_up(self, error: Exception) -> RunStatus:
         """Something failed in the runner itself: the worker saves and ends, the leases stay ours until it has."""
         self.stop = self.stop or "gently"
         try:
@@ -129,17 +129,17 @@ class Runner(Account):
                 time.sleep(0.1)
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         what = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
-        return Truth("failed", "disk" if full else "error", f"The runner could not go on: {what}.")
+        return RunStatus("failed", "disk" if full else "error", f"The runner could not go on: {what}.")
 
-    def conclude(self, end: Truth) -> None:
+    def conclude(self, end: RunStatus) -> None:
         """Gives the devices back (every descendant is gone by now) and writes the final state, the very last thing."""
         now = time.time()
         self.take_progress()
         again = self.job is not None and self.save_and_leave and not self.stop and end.state == "stopped"
         if self.job and again:
-            progressed = attempt.newest_checkpoint_step(self.folder) > (self.attempt["from_step"] or 0)
+            progressed = attempts.newest_checkpoint_step(self.folder) > (self.attempt["from_step"] or 0)
             refusal = self.job.why_not_again(progressed)
-            end, again = Truth("stopped", "timeout", refusal), refusal is None
+            end, again = RunStatus("stopped", "timeout", refusal), refusal is None
         code = self.worker_status
         self.attempt.update(
             ended=now,
@@ -149,20 +149,20 @@ class Runner(Account):
             reason=end.reason,
         )
         if self.worker is not None:
-            self.attempt["machine"]["after"] = machine.look(self.taken.kind if self.taken else "cpu")
+            self.attempt["machine"]["after"] = machine_state.look(self.taken.kind if self.taken else "cpu")
         self.state.update(state=end.state, reason=end.reason, message=end.message, workers=[], heartbeat=now, ended=now)
         self.release()
-        self.insist(lambda: attempt.update(self.folder, self.number, self.attempt))
+        self.insist(lambda: attempts.update(self.folder, self.number, self.attempt))
         if self.job and again:
             self._queue_again(self.job)
-        self.insist(lambda: self.folder.write("state", self.state))
+        self.insist(lambda: self.folder.write_dict("state", self.state))
 
     def _queue_again(self, job: Job) -> None:
         """Back into Slurm's line. The state is written first: Slurm ends this process as soon as it agrees."""
         ended, nobody = dict(self.state), {"pid": None, "started": None, "ended": None, "launcher": "slurm"}
         message = f"Saved at step {self.state['step']} before the time limit and queued again."
         self.state.update(state="queued", reason=None, message=message, **nobody)
-        self.insist(lambda: self.folder.write("state", self.state))
+        self.insist(lambda: self.folder.write_dict("state", self.state))
         refusal = job.requeue()
         if refusal is not None:
             message = f"Saved at the time limit, but Slurm would not queue it again: {refusal}; resume it."
@@ -173,8 +173,8 @@ class Runner(Account):
             held.release()
         self.taken = None
         if self.ticket is not None:
-            line.leave(self.ticket)
-        line.announce()
+            queue.leave(self.ticket)
+        queue.announce()
 
     # -- waiting -------------------------------------------------------------------------------------------------
 
@@ -198,16 +198,16 @@ class Runner(Account):
             elif got.si_signo == signal.SIGUSR2:
                 self.save_and_leave = True
             seconds = 0.0  # whatever woke us is looked at now; take what else is pending
-        asked = self.folder.read("stop")
+        asked = self.folder.read_dict("stop")
         if asked is not None:
             self.stop = "now" if asked.get("now") else self.stop or "gently"
 
-    def _stopped_while_waiting(self) -> Truth:
-        if self.folder.read("stop") is not None:
-            return Truth("stopped", "user", "Stopped while it waited.")
+    def _stopped_while_waiting(self) -> RunStatus:
+        if self.folder.read_dict("stop") is not None:
+            return RunStatus("stopped", "user", "Stopped while it waited.")
         if self.stop:
-            return Truth("stopped", "signal", "The runner was told to end while it waited.")
-        return Truth("stopped", "preempted", "Preempted while it waited.")
+            return RunStatus("stopped", "signal", "The runner was told to end while it waited.")
+        return RunStatus("stopped", "preempted", "Preempted while it waited.")
 
     def _pause(self) -> None:
         assert self.taken is not None
@@ -228,7 +228,7 @@ class Runner(Account):
         self.taken = taken
         self.state["devices"] = taken.names
         self.attempt.update(devices=taken.names, leases=[one.device for one in taken.leases])
-        attempt.update(self.folder, self.number, self.attempt)
+        attempts.update(self.folder, self.number, self.attempt)
 
     # -- the worker ----------------------------------------------------------------------------------------------
 
@@ -236,7 +236,7 @@ class Runner(Account):
         assert self.taken is not None
         ranks = self.attempt["world_size"]
         threads = max(1, len(self.taken.cores) // ranks) if self.taken.kind == "cpu" else self.threads_before
-        self.kills_before = ending.kernel_kills()
+        self.kills_before = worker_exit.kernel_kills()
         self.log_start = self.folder.log.stat().st_size if self.folder.log.exists() else 0
         cwd = Path(str(self.run.get("cwd") or "."))
         command = spawn.worker_command(self.folder.path, self.run.get("worker"), ranks)
@@ -244,8 +244,8 @@ class Runner(Account):
         if self.job:
             command, cards = self.job.worker_command(command, ranks), list(self.job.cards)
             threads = self.job.threads(ranks) if self.taken.kind == "cpu" else threads
-        self.attempt.update(threads=threads, machine={"before": machine.look(self.taken.kind)})
-        attempt.update(self.folder, self.number, self.attempt)
+        self.attempt.update(threads=threads, machine={"before": machine_state.look(self.taken.kind)})
+        attempts.update(self.folder, self.number, self.attempt)
         spawn.spawn(
             command,
             cwd=cwd if cwd.is_dir() else self.folder.path,
@@ -269,7 +269,7 @@ class Runner(Account):
             held.record(workers)
             held.refresh()
 
-    def _watch(self) -> Truth:
+    def _watch(self) -> RunStatus:
         """Follows the worker until it and everything below it is gone."""
         told, deadline, next_look, gap = False, float("inf"), 0.0, 1.0
         while not self._gone():
@@ -290,13 +290,13 @@ class Runner(Account):
                 next_look, gap = now + gap, min(gap * 2, 8.0)
             self.beat()
             self._listen(0.05 if self.worker_status is not None or self.stop == "now" else 1.0)
-        return ending.judge(
+        return worker_exit.judge(
             self.worker_status,
-            self.folder.read("outcome"),
-            stop_asked=self.folder.read("stop") is not None,
+            self.folder.read_dict("outcome"),
+            stop_asked=self.folder.read_dict("stop") is not None,
             signalled=self.signalled,
-            kernel_killed=ending.kernel_kills() > self.kills_before,
-            log_tail=ending.tail(self.folder.log, self.log_start),
+            kernel_killed=worker_exit.kernel_kills() > self.kills_before,
+            log_tail=worker_exit.tail(self.folder.log, self.log_start),
         )
 
     def _gone(self) -> bool:
@@ -332,7 +332,7 @@ def main(argv: list[str] | None = None) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     spawn.become_subreaper()
     ticket = Path(arguments["--ticket"]) if arguments.get("--ticket") else None
-    run = folder.read("run")
+    run = folder.read_dict("run")
     if run is None:
         print(f"{folder.path}/run.json cannot be read; nothing to run.", file=sys.stderr)
         return 2
@@ -359,7 +359,7 @@ def main(argv: list[str] | None = None) -> int:
 def _slurm_job(folder: RunFolder) -> Job | None:
     if "OELM_JOB_OF" not in os.environ:
         return None
-    from oelm_core.launch.slurm.inside import current_job
+    from oelm_core.launch.slurm.job import current_job
 
     return current_job(folder.id)
 

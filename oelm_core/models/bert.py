@@ -107,9 +107,9 @@ def load_bert_with_head_wise_orthogonal(
     init_method: orthogonal (QR of each pretrained head), normal (Gaussian, std 0.02) or none (untouched: the only one
     that makes a baseline). Unlike the author's, freeze_mode=False with `orthogonal` is a NoFreeze arm, not a baseline.
     """
-    from oelm_core.freezing import apply_freezing
+    from oelm_core.method.freezing import apply_freezing
+    from oelm_core.method.initialisers import apply_method, check_model
     from oelm_core.models import seeded
-    from oelm_core.orthogonal import apply_method, check_model
 
     starts: dict[str, dict[str, Any]] = {
         "orthogonal": {"init": "head-qr", "from": "pretrained", "scale": "unit"},

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from oelm_core.compare.comparison import Arm, Comparison, Finding, Group
 from oelm_core.compare.settings import settings_of, shown
-from oelm_core.compare.words import is_share
+from oelm_core.metric import metric_named
 from oelm_core.report.headings import Words
 from oelm_core.report.tables import (
     References,
@@ -136,7 +136,7 @@ def _curves(comparison: Comparison, words: Words) -> Section:
             if lines and not (key == "loss" and group.metric == "loss"):
                 title = f"{name_of(group)}: {words(where)}, {words('loss' if key == 'train_loss' else key)}"
                 y = words("loss" if "loss" in key else key)
-                charts.append(Chart(title, words("Step"), y, lines, key == "perplexity", is_share(key)))
+                charts.append(Chart(title, words("Step"), y, lines, key == "perplexity", metric_named(key).is_share))
         tables.append(curve_table(group, words))
     return Section(words("Curves"), tables=tuple(table for table in tables if table.rows), charts=tuple(charts))
 

@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Measure, Pair, Test
+from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Measure, Pair, SignificanceTest
 from oelm_core.compare.settings import LABELS, ORTHONORMAL, settings_of, shown
-from oelm_core.compare.words import (
-    duration,
-    is_share,
-    metric_value,
-    p_words,
-    percent,
-    points,
-    relative,
-    size,
-    step_time,
-)
+from oelm_core.formatting import duration_words, metric_value, p_value, percent, points, relative, size, step_time
+from oelm_core.metric import metric_named
 from oelm_core.report.headings import Words
 
 DASH = "-"
@@ -121,7 +112,7 @@ def published_value(arm: Arm, metric: str, references: References | None = None)
     value = (arm.published or {}).get(metric)
     if not isinstance(value, (int, float)):
         return DASH
-    text = published_mark(arm, metric, metric_value(metric, value), references)
+    text = published_mark(arm, metric, metric_value(metric, value, unit=True), references)
     return f"{text} {references.cite(str((arm.published or {}).get('source')))}" if references else text
 
 
@@ -159,7 +150,7 @@ def results_table(group: Group, words: Words, references: References | None = No
                 "p",
                 "r",
                 [
-                    p_words(p.p).removeprefix("p = ").removeprefix("p ") if p and p.p is not None else DASH
+                    p_value(p.p).removeprefix("p = ").removeprefix("p ") if p and p.p is not None else DASH
                     for p in pairs
                 ],
             ),
@@ -174,7 +165,7 @@ def results_table(group: Group, words: Words, references: References | None = No
 
 
 def _metric_cell(arm: Arm, group: Group) -> str:
-    return with_spread(arm.metric, lambda v: metric_value(group.metric, v)) if arm.metric else "no result"
+    return with_spread(arm.metric, lambda v: metric_value(group.metric, v, unit=True)) if arm.metric else "no result"
 
 
 def measures_table(group: Group, words: Words) -> Table:
@@ -182,7 +173,7 @@ def measures_table(group: Group, words: Words) -> Table:
         return [with_spread(arm.measures.get(name), show) for arm in group.arms]
 
     def value(name: str) -> Callable[[float], str]:
-        return lambda v: metric_value(name, v)
+        return lambda v: metric_value(name, v, unit=True)
 
     extra = [
         (name, "r", cells(name, value(name)))
@@ -199,9 +190,9 @@ def measures_table(group: Group, words: Words) -> Table:
             *([("F1", "r", cells("f1", lambda v: f"{v:.4f}"))] if group.metric != "f1" else []),
             *extra,
             ("Steps to 80 %", "r", cells("reached_80_step", lambda v: f"{v:,.0f}")),
-            ("Time to 80 %", "r", cells("reached_80_seconds", duration)),
+            ("Time to 80 %", "r", cells("reached_80_seconds", duration_words)),
             ("Steps to 90 %", "r", cells("reached_90_step", lambda v: f"{v:,.0f}")),
-            ("Time to 90 %", "r", cells("reached_90_seconds", duration)),
+            ("Time to 90 %", "r", cells("reached_90_seconds", duration_words)),
         ],
     )
 
@@ -252,7 +243,7 @@ def timing_table(group: Group, words: Words, references: References | None = Non
             ("Median", "r", [mean(arm, "step_time_median", step_time) for arm in group.arms]),
             ("p95", "r", [mean(arm, "step_time_p95", step_time) for arm in group.arms]),
             ("Tokens/s", "r", [mean(arm, "tokens_per_s", lambda v: f"{v:,.0f}") for arm in group.arms]),
-            ("Total time", "r", [mean(arm, "seconds", duration) for arm in group.arms]),
+            ("Total time", "r", [mean(arm, "seconds", duration_words) for arm in group.arms]),
             ("Peak memory", "r", [mean(arm, "memory", size) for arm in group.arms]),
             (
                 "Published",
@@ -280,7 +271,9 @@ def curve_table(group: Group, words: Words, most_rows: int = 12) -> Table:
     chosen = [step for place, step in enumerate(reversed(steps)) if place % stride == 0][::-1]
     columns: list[tuple[str, str, Sequence[str]]] = [("Step", "r", [f"{step:,}" for step in chosen])]
     for arm, values in zip(group.arms, by_arm, strict=True):
-        columns.append((arm.id, "r", [metric_value(group.metric, values[s]) if s in values else DASH for s in chosen]))
+        columns.append(
+            (arm.id, "r", [metric_value(group.metric, values[s], unit=True) if s in values else DASH for s in chosen])
+        )
     return _columns(f"{words('Validation curve')}: {group.dataset}, {words(group.metric)}", words, columns)
 
 
@@ -325,7 +318,7 @@ def ablation_table(group: Group, words: Words) -> Table:
     for arm, settings in frozen:
         change = DASH
         if arm is not reference and arm.metric and reference.metric:
-            if is_share(group.metric):
+            if metric_named(group.metric).is_share:
                 change = points(arm.metric.mean - reference.metric.mean)
             else:
                 change = relative(arm.metric.mean / reference.metric.mean - 1)
@@ -348,10 +341,10 @@ def significance_table(comparison: Comparison, words: Words) -> Table:
     return Table(words("Significance"), tuple(words(h) for h in headings), "llrrrl", tuple(rows))
 
 
-def _test_row(group: Group, pair: Pair, test: Test) -> tuple[str, ...]:
+def _test_row(group: Group, pair: Pair, test: SignificanceTest) -> tuple[str, ...]:
     kind = "relative" if test.over == "timing" else pair.kind
     seed = f", seed {test.seed}" if test.seed is not None and len(group.arm(pair.arm).seeds) > 1 else ""
-    p = p_words(test.p).removeprefix("p = ").removeprefix("p ") if test.p is not None else DASH
+    p = p_value(test.p).removeprefix("p = ").removeprefix("p ") if test.p is not None else DASH
     alone = test is pair.tests[0]
     return (
         pair.arm,

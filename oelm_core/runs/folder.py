@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from oelm_core.errors import Refused
+from oelm_core.runs import schema
+from oelm_core.runs.schema import Record, RunRecord, RunState
+
+R = TypeVar("R", bound=Record)
+S = TypeVar("S")
 
 RUN_ID = re.compile(r"^(?P<preset>.+)-s(?P<seed>-?\d+)-(?P<stamp>\d{8}-\d{6})-[0-9a-f]{4}$")
 
@@ -67,32 +71,57 @@ class RunFolder:
     def attempts(self) -> Path:
         return self.path / "attempts"
 
-    def read(self, name: str) -> dict[str, Any] | None:
-        """A JSON file of the run, or None when it is missing or unreadable."""
+    def read(self, kind: type[R]) -> R | None:
+        """The run's record of this kind, or None when it is missing or does not fit; `problem` then says why."""
+        return read_record(self.path / kind.FILE, kind)
+
+    def write(self, record: Record, *, durable: bool = True) -> None:
+        write_record(self.path / record.FILE, record, durable=durable)
+
+    def read_dict(self, name: str) -> dict[str, Any] | None:
+        """Transitional: `read(kind)` takes its place."""
         return read_json(self.path / f"{name}.json")
 
-    def write(self, name: str, content: Any, *, durable: bool = True) -> None:
+    def write_dict(self, name: str, content: Any, *, durable: bool = True) -> None:
+        """Transitional: `write(record)` takes its place."""
         write_json(self.path / f"{name}.json", content, durable=durable)
 
+    def problem(self, kind: type[Record]) -> str | None:
+        """Why a record cannot be read, in a sentence that names the file and the key; None when it can."""
+        return why_unreadable(self.path / kind.FILE, kind)
 
-def read_json(path: Path) -> dict[str, Any] | None:
+
+def read_record(path: Path, kind: type[S]) -> S | None:
+    """The record in a file, or None when it is missing, torn or of another shape."""
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return schema.decode(path.read_bytes(), kind)
+    except (OSError, schema.Misfit):
         return None
-    return content if isinstance(content, dict) else None
 
 
-def write_json(path: Path, content: Any, *, durable: bool = True, indent: int | None = 1) -> None:
+def why_unreadable(path: Path, kind: type[Any]) -> str | None:
+    try:
+        schema.decode(path.read_bytes(), kind)
+    except OSError as error:
+        return f"{path.name} cannot be read: {error.strerror}."
+    except schema.Misfit as misfit:
+        return f"{path.name} is not what a run writes: {misfit}."
+    return None
+
+
+def write_record(path: Path, record: Any, *, durable: bool = True) -> None:
     """Replaces the file in one step: written beside, flushed to disk, renamed.
 
     A heartbeat is not worth waiting for the disk (`durable=False`); readers still never see half of it.
     """
+    replace_file(path, schema.encode_file(record), durable=durable)
+
+
+def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{_random_hex(4)}")
-    text = json.dumps(content, indent=indent, ensure_ascii=False) + "\n"
     try:
-        with open(temporary, "x", encoding="utf-8") as file:
-            file.write(text)
+        with open(temporary, "xb") as file:
+            file.write(content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -101,6 +130,16 @@ def write_json(path: Path, content: Any, *, durable: bool = True, indent: int | 
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object that is no run's record, or None when it is missing or unreadable."""
+    return read_record(path, dict)
+
+
+def write_json(path: Path, content: Any, *, durable: bool = True) -> None:
+    """Plain content where no run's record is meant: manifests, settings, caches."""
+    replace_file(path, schema.encode_file(content), durable=durable)
 
 
 def _random_hex(size: int) -> str:
@@ -112,25 +151,35 @@ def new_run_id(preset: str, seed: int, now: float | None = None) -> str:
     return f"{preset}-s{seed}-{stamp}-{_random_hex(2)}"
 
 
-def create(root: Path, preset: str, seed: int, files: dict[str, Any]) -> RunFolder:
-    """A new run folder holding `files` (name -> JSON content, without .json), complete from its first moment.
+def create_from(root: Path, preset: str, seed: int, files: dict[str, Any]) -> RunFolder:
+    """Transitional: `create` takes its place."""
+    return create(
+        root,
+        schema.convert({**files["run"], "preset": preset, "seed": seed}, RunRecord),
+        schema.convert(files["state"], RunState) if "state" in files else None,
+    )
+
+
+def create(root: Path, run: RunRecord, state: RunState | None) -> RunFolder:
+    """A new run folder, complete from its first moment; its id goes into `run`.
 
     It is filled beside and renamed into place, so a full disk leaves nothing behind and two runs never share one.
     """
     with _as_refusal(f"cannot create a run in {root}"):
         root.mkdir(parents=True, exist_ok=True)
-        draft = root / f".new-{_random_hex(6)}"
-        draft.mkdir()
+        draft = RunFolder(root / f".new-{_random_hex(6)}")
+        draft.path.mkdir()
         try:
             for name in ("attempts", "checkpoints"):
-                (draft / name).mkdir()
-            run_id = _name_not_taken(root, preset, seed)
-            for name, content in files.items():
-                write_json(draft / f"{name}.json", {**content, "id": run_id} if name == "run" else content)
-            os.rename(draft, root / run_id)  # fails rather than merge: a run folder is never empty
-            return RunFolder(root / run_id)
+                (draft.path / name).mkdir()
+            run.id = _name_not_taken(root, run.preset, run.seed or 0)
+            draft.write(run)
+            if state is not None:
+                draft.write(state)
+            os.rename(draft.path, root / run.id)  # fails rather than merge: a run folder is never empty
+            return RunFolder(root / run.id)
         except BaseException:
-            remove_tree(draft)
+            remove_tree(draft.path)
             raise
 
 

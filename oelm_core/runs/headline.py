@@ -53,7 +53,7 @@ def _from_result(folder: RunFolder, memory: Headline) -> tuple[str, float | None
         memory.result = memory.result_mark = None  # a resumed run has no result yet
         return None
     if mark != memory.result_mark:
-        metric = (folder.read("result") or {}).get("metric")
+        metric = (folder.read_dict("result") or {}).get("metric")
         memory.result_mark = mark
         memory.result = None
         if isinstance(metric, dict) and metric.get("name"):

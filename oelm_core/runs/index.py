@@ -55,5 +55,5 @@ def keep(root: Path, over: set[str], entries: Callable[[], dict[str, dict[str, A
     if len(names ^ over) < WORTH_WRITING:
         return
     with contextlib.suppress(OSError):  # a read-only home is listed all the same, only slower
-        write_json(path, {"schema": SCHEMA, "runs": entries()}, durable=False, indent=None)
+        write_json(path, {"schema": SCHEMA, "runs": entries()}, durable=False)
         _known[str(root)] = mark(str(path)), over

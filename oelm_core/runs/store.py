@@ -13,7 +13,7 @@ from oelm_core.errors import NotFound, Refused, did_you_mean
 from oelm_core.runs import index
 from oelm_core.runs.folder import RUN_ID, RunFolder, runs_dir
 from oelm_core.runs.headline import Headline, headline
-from oelm_core.runs.state import FINAL, Here, Truth, derive, here
+from oelm_core.runs.status import FINAL, Here, RunStatus, derive, here
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Run:
     @functools.cached_property
     def config(self) -> dict[str, Any]:
         """The whole configuration, read when it is first asked for: a list of thousands does without."""
-        config = (self.folder.read("run") or {}).get("config")
+        config = (self.folder.read_dict("run") or {}).get("config")
         return config if isinstance(config, dict) else {}
 
     @property
@@ -122,13 +122,13 @@ def read_run(folder: RunFolder, reader: Here | None = None) -> Run:
     if memory.final is not None and marks == memory.marks:
         return memory.final
     if not memory.run or marks[0] != memory.marks[0]:
-        content = folder.read("run")
+        content = folder.read_dict("run")
         if content is None or not isinstance(content.get("config"), dict):
             return _unreadable(folder)
         memory.run = content
-    state = folder.read("state")
+    state = folder.read_dict("state")
     over = state is not None and state.get("state") in FINAL
-    truth = derive(state, None if over else folder.read("outcome"), reader or here())
+    truth = derive(state, None if over else folder.read_dict("outcome"), reader or here())
     run = _assemble(folder, memory, state or {}, truth)
     memory.marks, memory.final = marks, run if over else None
     if over:
@@ -156,7 +156,7 @@ def _remember_final(root: Path, name: str, kept: dict[str, Any]) -> None:
     _remembered[path] = _Remembered(marks=(tuple(run_mark), tuple(state_mark)), final=run)
 
 
-def _assemble(folder: RunFolder, memory: _Remembered, state: dict[str, Any], truth: Truth) -> Run:
+def _assemble(folder: RunFolder, memory: _Remembered, state: dict[str, Any], truth: RunStatus) -> Run:
     content = memory.run
     config = content["config"]
     name, value = headline(folder, config, memory.headline)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from oelm_core.attention_stats import is_of_batch
 from oelm_core.config import Experiment
+from oelm_core.method.attention_stats import is_of_batch
 from oelm_core.runs.folder import RunFolder
 
 
@@ -38,5 +38,5 @@ def _finished(folder: RunFolder, preset: str, seed: int) -> Iterator[RunFolder]:
     names = [path.name for path in folder.path.parent.iterdir() if path.name.lower().startswith(start)]
     for name in sorted(names, key=str.lower, reverse=True):
         run = RunFolder(folder.path.parent / name)
-        if run.read("result") is not None:
+        if run.read_dict("result") is not None:
             yield run

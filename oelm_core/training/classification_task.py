@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from oelm_core.config import Experiment
 from oelm_core.data import packing
 from oelm_core.data.classification import ClassificationData, Examples
-from oelm_core.training import evaluate
+from oelm_core.training import evaluation
 from oelm_core.training.batches import Plan, share
 from oelm_core.training.distributed import Ranks
-from oelm_core.training.evaluate import Evaluation
-from oelm_core.training.fitting import LargestBatch
+from oelm_core.training.eval_batching import LargestBatch
+from oelm_core.training.evaluation import Evaluation
 from oelm_core.training.precision import Precision
 from oelm_core.training.signals import Interrupted, StopRequest
 from oelm_core.training.tasks import StepBatch
@@ -73,7 +73,7 @@ class ClassificationTask:
         details: dict[str, Any] = {}
         for number, (split, examples) in enumerate(self.data.validation.items()):
             predictions, losses = self._predict(model, examples, ranks, precision, stop)
-            figures = evaluate.classification(examples.labels, predictions, losses, self.data.classes)
+            figures = evaluation.classification(examples.labels, predictions, losses, self.data.classes)
             pairs = {"labels": examples.labels.tolist(), "predictions": predictions.tolist()}
             if number == 0:
                 values.update(figures)

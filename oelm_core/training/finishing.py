@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from oelm_core import orthogonal
-from oelm_core.freezing import FrozenChanged
+from oelm_core.method import initialisers
+from oelm_core.method.freezing import FrozenChanged
 from oelm_core.training import timing
-from oelm_core.training.evaluate import direction
+from oelm_core.training.evaluation import direction
 
 if TYPE_CHECKING:
     from oelm_core.training.session import Session
@@ -24,10 +24,10 @@ def finish(s: Session) -> None:
     """Writes checks.json's end, timing_stats.json and result.json; FrozenChanged when a frozen weight moved."""
     after = s.frozen.hash(s.model)
     before = s.checks["frozen"]["hash"]
-    report = orthogonal.check_model(s.model)
-    s.folder.write("checks", {**s.checks, "end": {"orthogonality": report, "frozen_hash": after}})
-    s.folder.write("timing_stats", timing_stats(s))
-    s.folder.write("result", result(s, before, after))
+    report = initialisers.check_model(s.model)
+    s.folder.write_dict("checks", {**s.checks, "end": {"orthogonality": report, "frozen_hash": after}})
+    s.folder.write_dict("timing_stats", timing_stats(s))
+    s.folder.write_dict("result", result(s, before, after))
     if before != after:
         raise FrozenChanged("a frozen weight changed during training; its hash is not the one taken at the start.")
 

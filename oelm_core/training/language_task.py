@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from oelm_core.config import Experiment
 from oelm_core.data.language import LanguageData, sequence_count, sequences
-from oelm_core.training import evaluate
+from oelm_core.training import evaluation
 from oelm_core.training.batches import Plan, share
 from oelm_core.training.distributed import Ranks
 from oelm_core.training.draws import dropout_seed, seed_draws
-from oelm_core.training.evaluate import Evaluation
-from oelm_core.training.fitting import LargestBatch
+from oelm_core.training.eval_batching import LargestBatch
+from oelm_core.training.evaluation import Evaluation
 from oelm_core.training.precision import Precision
 from oelm_core.training.signals import Interrupted, StopRequest
 from oelm_core.training.tasks import StepBatch
@@ -85,7 +85,7 @@ class LanguageTask:
             inputs, targets = torch.from_numpy(rest[None, :-1]), torch.from_numpy(rest[None, 1:])
             last = self._sums(model, inputs, targets, ranks.device, precision).cpu().numpy()
             sums, tokens = np.append(sums, last), np.append(tokens, len(rest) - 1)
-        values = evaluate.language(sums, tokens)
+        values = evaluation.language(sums, tokens)
         return Evaluation(values, "losses", {"losses": sums.tolist(), "tokens": tokens.tolist()})
 
     def _sums(self, model: Any, inputs: Tensor, targets: Tensor, device: torch.device, precision: Precision) -> Tensor:

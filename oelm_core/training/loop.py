@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from oelm_core import attention_stats
-from oelm_core.freezing import apply_unfreezing, group_lr
+from oelm_core.method import attention_stats
+from oelm_core.method.freezing import apply_unfreezing, group_lr
 from oelm_core.training import checkpoint
 from oelm_core.training.baseline_attention import keep_baseline_pattern
 from oelm_core.training.draws import dropout_seed, seed_draws
-from oelm_core.training.evaluate import better
+from oelm_core.training.evaluation import better
 from oelm_core.training.failures import DiskFull, NonFinite
 from oelm_core.training.schedule import rate
 from oelm_core.training.signals import Interrupted

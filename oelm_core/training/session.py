@@ -11,12 +11,13 @@ import torch
 from torch import nn
 
 from oelm_core import models
-from oelm_core.attention_stats import attention_patterns
 from oelm_core.config import Experiment, build_experiment
 from oelm_core.data import classification, language, sets
 from oelm_core.data.tokenizers import check_vocabulary, load_tokenizer
 from oelm_core.errors import BadInput, Refused
-from oelm_core.freezing import apply_freezing, parameter_groups
+from oelm_core.method.attention_stats import attention_patterns
+from oelm_core.method.freezing import apply_freezing, parameter_groups
+from oelm_core.method.unfreezing import UnfreezeSchedule
 from oelm_core.models.structure import attention_layers
 from oelm_core.runs.folder import RunFolder
 from oelm_core.training import checkpoint, precision, starting
@@ -25,13 +26,12 @@ from oelm_core.training.distributed import Ranks, join
 from oelm_core.training.language_task import LanguageTask
 from oelm_core.training.memory import PeakMemory
 from oelm_core.training.progress import Progress
-from oelm_core.training.records import Records, cut_after
+from oelm_core.training.recorder import Records, cut_after
 from oelm_core.training.signals import StopRequest
 from oelm_core.training.timing import StepTimes
-from oelm_core.unfreezing import UnfreezeSchedule
 
 if TYPE_CHECKING:
-    from oelm_core.freezing import Frozen
+    from oelm_core.method.freezing import Frozen
     from oelm_core.training.tasks import Task
 
 
@@ -72,7 +72,7 @@ class Session:
             "world_size": self.ranks.world,
             "precision": self.precision.name,
             "device": self.ranks.device.type,
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),
         }
 
     def model_card(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Session:
 
 def set_up(folder: RunFolder, stop: StopRequest) -> Session:
     """Builds the session of a run folder; a newest complete checkpoint in it is gone on from."""
-    run = folder.read("run")
+    run = folder.read_dict("run")
     if run is None:
         raise BadInput(f"{folder.path}: there is no readable run.json.")
     experiment = build_experiment({**run["config"], "seed": run["seed"]}, f"{folder.id}/run.json")

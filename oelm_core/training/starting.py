@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from oelm_core import orthogonal
-from oelm_core.census import census
 from oelm_core.config import Experiment
 from oelm_core.data import sets
 from oelm_core.errors import BadInput
-from oelm_core.freezing import Frozen, qk_fingerprint
+from oelm_core.method import initialisers
+from oelm_core.method.census import census
+from oelm_core.method.freezing import Frozen, qk_fingerprint
 from oelm_core.models.structure import ADDED, head_modules
 from oelm_core.runs.folder import RunFolder
 from oelm_core.training.distributed import Ranks
@@ -56,8 +56,8 @@ def apply_method(
     """Initialises Q/K as the method says, and notes from the weights themselves whether they were touched."""
     loaded = qk_fingerprint(model)
     source = model_fingerprint(experiment, model)
-    orthogonal.apply_method(model, experiment.method, torch.Generator().manual_seed(experiment.seed))
-    report = orthogonal.check_model(model, method=experiment.method)
+    initialisers.apply_method(model, experiment.method, torch.Generator().manual_seed(experiment.seed))
+    report = initialisers.check_model(model, method=experiment.method)
     return {
         "orthogonality": report,
         "qk_scale": {"mean_row_norm": report["mean_row_norm"]},
@@ -71,7 +71,7 @@ def complete_checks(
     folder: RunFolder, checks: dict[str, Any], model: nn.Module, frozen: Frozen, ranks: Ranks
 ) -> dict[str, Any]:
     """Adds census and freeze hash and writes checks.json; a resumed run keeps the one of its first start."""
-    kept = folder.read("checks")
+    kept = folder.read_dict("checks")
     if kept is not None and "frozen" in kept:
         return kept
     checks = {
@@ -80,7 +80,7 @@ def complete_checks(
         "frozen": {"names": list(frozen.names), "thaws": frozen.thaws, "hash": frozen.hash(model)},
     }
     if ranks.main:
-        folder.write("checks", checks)
+        folder.write_dict("checks", checks)
     return checks
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from oelm_core.training.batches import Plan
 from oelm_core.training.distributed import Ranks
-from oelm_core.training.evaluate import Evaluation
+from oelm_core.training.evaluation import Evaluation
 from oelm_core.training.precision import Precision
 from oelm_core.training.signals import StopRequest
 

@@ -36,12 +36,12 @@ def main(arguments: list[str] | None = None) -> int:
     if rank == 0:
         (folder.path / "outcome.json").unlink(missing_ok=True)
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} worker {os.getpid()} starts {folder.id}", flush=True)
-    if network.needs_hub((folder.read("run") or {}).get("config") or {}):
+    if network.needs_hub((folder.read_dict("run") or {}).get("config") or {}):
         network.stay_offline_if_unreachable()
     outcome, code = train_run(folder, stop)
     if rank == 0:
         with contextlib.suppress(OSError):  # a full disk: the runner then goes by the exit code
-            folder.write("outcome", outcome)
+            folder.write_dict("outcome", outcome)
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {outcome['state']}: {outcome['message']}", flush=True)
     return code
 

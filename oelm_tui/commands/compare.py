@@ -13,7 +13,7 @@ from oelm_tui.console import console, note, print_json
 if TYPE_CHECKING:
     from oelm_core.compare import Comparison
     from oelm_core.config import Study
-    from oelm_core.presets import Catalogue
+    from oelm_core.config.catalogue import Catalogue
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[STUDY | RUN...]")]
 All = Annotated[bool, typer.Option("--all", help="Every run there is.")]

@@ -14,7 +14,7 @@ from oelm_tui.console import note
 def import_folders(ctx: typer.Context, folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...")]) -> None:
     """Turn output folders of the author's scripts into read-only runs; importing twice changes nothing."""
     from oelm_core.errors import BadInput
-    from oelm_core.importing import import_folders as read_folders
+    from oelm_core.published.import_runs import import_folders as read_folders
 
     refusals = []
     for imported in read_folders(folders, catalogue(ctx)):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oelm_core.formatting import size
 from oelm_tui.commands.options import AsJson, single
 from oelm_tui.console import print_json, print_table
-from oelm_tui.format import size
 
 if TYPE_CHECKING:
     from oelm_core.devices import Gpu, Snapshot

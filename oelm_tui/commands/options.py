@@ -10,7 +10,7 @@ import typer
 from oelm_tui.console import note
 
 if TYPE_CHECKING:
-    from oelm_core.presets import Catalogue
+    from oelm_core.config.catalogue import Catalogue
 
 Site = Annotated[
     list[str] | None,
@@ -24,7 +24,7 @@ PresetsDir = Annotated[Path | None, typer.Option("--presets", metavar="DIR", hel
 
 def catalogue(ctx: typer.Context, presets: Path | None = None, *, warn: bool = False) -> Catalogue:
     """The presets; `warn` says on stderr which of them are broken."""
-    from oelm_core.presets import load_catalogue
+    from oelm_core.config.catalogue import load_catalogue
 
     found = load_catalogue(presets or ctx.find_root().obj)
     if warn:

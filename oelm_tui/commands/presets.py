@@ -11,7 +11,7 @@ from oelm_tui.console import console, print_json, print_table
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment, Study
-    from oelm_core.presets import Catalogue
+    from oelm_core.config.catalogue import Catalogue
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 apps = {"presets": app}
@@ -112,9 +112,9 @@ def _print_list(rows: list[dict[str, Any]]) -> None:
 
 
 def _show_experiment(experiment: Experiment, as_json: bool) -> None:
-    from oelm_core.census import census_of
-    from oelm_core.compare.words import size
     from oelm_core.config import as_dict, config_hash
+    from oelm_core.formatting import size
+    from oelm_core.method.census import census_of
 
     resolved = as_dict(experiment)
     parameters = census_of(experiment)

@@ -37,16 +37,16 @@ def run(
 ) -> None:
     """Start each preset with each seed in the background, and print one run id a line."""
     from oelm_core.config import override
-    from oelm_core.launch import anywhere
+    from oelm_core.launch.launcher import check_launcher, start
 
-    anywhere.check_launcher(launcher, site or ())
+    check_launcher(launcher, site or ())
     found = catalogue(ctx, folder)
     experiments = [override(found.named(name), settings or []) for name in presets]
     waits_for = _after(after, after_any)
     folders = []
     for experiment in experiments:
         for number in dict.fromkeys(seed or [experiment.seed]):  # a seed given twice would be the same run twice
-            started = anywhere.start(
+            started = start(
                 launcher,
                 experiment,
                 site=site or (),
@@ -80,12 +80,12 @@ def study(
 ) -> None:
     """Start every arm of a study for every seed, arms interleaved: A B A B."""
     from oelm_core.config import override
-    from oelm_core.launch import anywhere
+    from oelm_core.launch.launcher import check_launcher, start_study
 
-    anywhere.check_launcher(launcher, site or ())
+    check_launcher(launcher, site or ())
     found = catalogue(ctx, folder)
     chosen = found.study(name)
-    folders = anywhere.start_study(
+    folders = start_study(
         launcher,
         chosen.id,
         [override(found.experiment(arm), settings or []) for arm in chosen.arms],

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from oelm_core.formatting import count, duration, metric
 from oelm_tui.commands.options import AsJson, Site, single
 from oelm_tui.console import note, print_json, print_table
-from oelm_tui.format import duration, metric, steps
 
 if TYPE_CHECKING:
     from oelm_core.runs.store import Run
@@ -25,8 +25,8 @@ def runs(
 ) -> None:
     """List the runs, newest first."""
     from oelm_core.errors import BadInput
-    from oelm_core.launch.anywhere import list_runs
-    from oelm_core.runs.state import STATES
+    from oelm_core.launch.launcher import list_runs
+    from oelm_core.runs.status import STATES
 
     if state and state not in STATES:
         raise BadInput(f"--state {state}: is none of {', '.join(STATES)}.")
@@ -67,7 +67,7 @@ def _print(chosen: list[Run]) -> None:
                 run.id,
                 run.method,
                 ",".join(run.devices) or "-",
-                f"{steps(run.step)}/{steps(run.total)}",
+                f"{count(run.step)}/{count(run.total)}",
                 metric(run.metric_name, run.metric_value),
                 duration(now - run.created if run.created else None),
                 _why(run),
@@ -91,7 +91,7 @@ def logs(
     lines: Annotated[int, typer.Option("-n", help="How many of the last lines.", min=0)] = 50,
 ) -> None:
     """Show the end of a run's log."""
-    from oelm_core.launch.anywhere import find_run, log_path, read_run
+    from oelm_core.launch.launcher import find_run, log_path, read_run
     from oelm_tui.logs.tail import tail
 
     run = find_run(name)
@@ -110,8 +110,8 @@ def stop(
     now: Annotated[bool, typer.Option("--now", help="Kill at once, without a checkpoint.")] = False,
 ) -> None:
     """Stop a run, after a checkpoint unless --now, and wait until it has ended. Ctrl-C only stops waiting."""
-    from oelm_core.launch.anywhere import find_run, read_run
-    from oelm_core.launch.anywhere import stop as stop_run
+    from oelm_core.launch.launcher import find_run, read_run
+    from oelm_core.launch.launcher import stop as stop_run
 
     run = find_run(name)
     stop_run(run, now=now)
@@ -133,10 +133,10 @@ def resume(
     site: Site = None,
 ) -> None:
     """Go on from the newest complete checkpoint, in the same folder."""
-    from oelm_core.launch import anywhere
+    from oelm_core.launch import launcher
 
-    run = anywhere.find_run(name)
-    anywhere.resume(run, force=force, site=site or ())
+    run = launcher.find_run(name)
+    launcher.resume(run, force=force, site=site or ())
     print(run.id)
 
 
@@ -145,13 +145,13 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete a run's folder. A live run is never deleted."""
-    from oelm_core.launch import anywhere
+    from oelm_core.launch import launcher
 
-    run = anywhere.find_run(name)
+    run = launcher.find_run(name)
     if not yes and not _agreed(f"Delete {run.folder.path} with its log, metrics and checkpoints?"):
         note("nothing was deleted.")
         return
-    anywhere.delete(run)
+    launcher.delete(run)
     note(f"{run.id} is deleted.")
 
 

@@ -12,16 +12,16 @@ from textual.message import Message
 from textual.screen import Screen
 
 from oelm_core.errors import LabError
+from oelm_core.metric import metric_named
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings, hints
 from oelm_tui.charts.plot import Curve
-from oelm_tui.lab.comparing import Compared, CompareRequest, Page, compare, format_of, pages, report
-from oelm_tui.lab.desk import Desk
-from oelm_tui.lab.numbers import is_share
-from oelm_tui.panels.comparing import difference_lines, fairness_lines, result_lines, shown_arms, word_lines
-from oelm_tui.panels.preset_rows import data_name
-from oelm_tui.panels.text import wrapped
+from oelm_tui.render.comparison import difference_lines, fairness_lines, result_lines, shown_arms, word_lines
+from oelm_tui.render.preset_rows import data_name
+from oelm_tui.render.text import wrapped
 from oelm_tui.screens.dialogs import Form
+from oelm_tui.snapshots.background import Desk
+from oelm_tui.snapshots.comparing import Compared, CompareRequest, Page, compare, format_of, pages, report
 from oelm_tui.widgets.bars import Hints, TabBar
 from oelm_tui.widgets.chart import Chart
 from oelm_tui.widgets.lines import ScrollLines
@@ -225,7 +225,7 @@ class Compare(Screen[None]):
                 drawn.append(Curve(arm.id, xs, ys, f"arm{number % 4}", glyphs.signs.arms[number % 4]))
         titles = {"loss": "validation loss", "train_loss": "training loss"}
         below = f"v {names.index(name) + 1}/{len(names)}  seed {arms[0].seeds[0] if arms and arms[0].seeds else '?'}"
-        chart.show(drawn, titles.get(name, f"validation {name}"), is_share(name), below)
+        chart.show(drawn, titles.get(name, f"validation {name}"), metric_named(name).is_share, below)
 
     def _show_part(self) -> None:
         for name, _ in PARTS:

@@ -15,7 +15,7 @@ from textual.widgets import Button, Label, Static
 
 from oelm_core.errors import LabError
 from oelm_tui.actions import ACTIONS, shown_key
-from oelm_tui.panels.text import heading
+from oelm_tui.render.text import heading
 from oelm_tui.widgets.field import Field
 from oelm_tui.widgets.lines import Line, ScrollLines
 

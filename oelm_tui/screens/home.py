@@ -14,11 +14,11 @@ from textual.screen import Screen
 from oelm_core.runs.folder import home as lab_home
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings, hints
-from oelm_tui.lab.detail import Detail
-from oelm_tui.lab.snapshot import Snapshot
-from oelm_tui.lab.view import RunView
-from oelm_tui.panels.preset_rows import about
+from oelm_tui.render.preset_rows import about
 from oelm_tui.screens.home_actions import HomeActions
+from oelm_tui.snapshots.detail import Detail
+from oelm_tui.snapshots.run_view import RunView
+from oelm_tui.snapshots.snapshot import Snapshot
 from oelm_tui.widgets.bars import Header, Hints, TabBar
 from oelm_tui.widgets.device_strip import DeviceStrip
 from oelm_tui.widgets.devices_pane import DevicesPane

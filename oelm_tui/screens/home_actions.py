@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from textual.widgets import Input
 
-from oelm_tui.lab.sampler import write_notes
-from oelm_tui.lab.view import RunView
 from oelm_tui.screens.dialogs import Confirm, Form
 from oelm_tui.screens.run_commands import allowed, describe, perform
+from oelm_tui.snapshots.run_view import RunView
+from oelm_tui.snapshots.sampler import write_notes
 from oelm_tui.widgets.field import Field
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ from textual.widgets import Button, Checkbox, Label
 from oelm_core.errors import LabError
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings
-from oelm_tui.lab.cards import Card
-from oelm_tui.lab.desk import Desk
-from oelm_tui.lab.launching import Plan, check, launch, total_runs, would_wait
-from oelm_tui.lab.snapshot import Snapshot
-from oelm_tui.lab.view import RunView
-from oelm_tui.panels.launching import DEVICE_COLUMNS, changed_lines, command_lines, device_rows, recipe_lines
+from oelm_tui.launch_form import Plan, check, launch, total_runs, would_wait
+from oelm_tui.render.launch import DEVICE_COLUMNS, changed_lines, command_lines, device_rows, recipe_lines
 from oelm_tui.screens.dialogs import Confirm
+from oelm_tui.snapshots.background import Desk
+from oelm_tui.snapshots.cards import Card
+from oelm_tui.snapshots.run_view import RunView
+from oelm_tui.snapshots.snapshot import Snapshot
 from oelm_tui.widgets.bars import TabBar
 from oelm_tui.widgets.field import Field
 from oelm_tui.widgets.lines import Line, ScrollLines
@@ -33,7 +33,7 @@ from oelm_tui.widgets.table import Table
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
     from oelm_tui.app import OelmApp
-    from oelm_tui.lab.estimate import Estimate
+    from oelm_tui.snapshots.estimate import Estimate
 
 
 class Tick(Checkbox):
@@ -59,7 +59,7 @@ Answer = tuple[Question, dict[str, "Estimate"]]
 
 def cost_of(question: Question) -> Answer:
     """Reads earlier runs, so it is done in a thread."""
-    from oelm_tui.lab.estimate import estimate
+    from oelm_tui.snapshots.estimate import estimate
 
     return question, {one.id: estimate(one, question.views, question.on) for one in question.experiments}
 
@@ -227,7 +227,7 @@ class Launch(Screen[bool | None]):
         found = self._checked()
         lines: list[Line] = []
         if self._problem:
-            from oelm_tui.panels.text import wrapped
+            from oelm_tui.render.text import wrapped
 
             lines += [[(f"{glyphs.signs.bad} cannot be launched", "bad")], *wrapped(self._problem, width, "bad"), []]
         elif snapshot is not None and snapshot.catalogue is not None:

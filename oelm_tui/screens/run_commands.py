@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from oelm_core import formatting
 from oelm_core.errors import LabError
-from oelm_tui.lab import numbers
-from oelm_tui.lab.view import LIVE, RunView
+from oelm_tui.snapshots.run_view import LIVE, RunView
 
 WORDS = {
     "stop": "It finishes its step, writes a checkpoint and ends as stopped. Resume goes on from there.",
@@ -41,7 +41,7 @@ def describe(what: str, views: Sequence[RunView]) -> str:
     lines = []
     for view in views[:6]:
         run = view.run
-        lines.append(f"{run.id}: {run.state} at step {numbers.count(run.step)} of {numbers.count(run.total)}")
+        lines.append(f"{run.id}: {run.state} at step {formatting.count(run.step)} of {formatting.count(run.total)}")
     if len(views) > 6:
         lines.append(f"and {len(views) - 6} more")
     return "\n".join([*lines, "", WORDS[what]])
@@ -49,16 +49,16 @@ def describe(what: str, views: Sequence[RunView]) -> str:
 
 def perform(what: str, views: Sequence[RunView], say: Callable[[str, bool], object]) -> None:
     """Runs in a thread; tells how each went."""
-    from oelm_core.launch import anywhere
+    from oelm_core.launch import launcher
 
     for view in views:
         try:
             if what in ("stop", "kill"):
-                anywhere.stop(view.run, now=what == "kill")
+                launcher.stop(view.run, now=what == "kill")
             elif what == "resume":
-                anywhere.resume(view.run)
+                launcher.resume(view.run)
             else:
-                anywhere.delete(view.run)
+                launcher.delete(view.run)
             say(f"{view.id}: {_DONE[what]}", False)
         except LabError as error:
             say(str(error), True)

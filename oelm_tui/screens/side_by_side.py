@@ -11,8 +11,8 @@ from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.screen import Screen
 
-from oelm_tui.lab.comparing import samples_of
-from oelm_tui.panels.measured import sample_lines
+from oelm_tui.render.measured import sample_lines
+from oelm_tui.snapshots.comparing import samples_of
 from oelm_tui.widgets.bars import TabBar
 from oelm_tui.widgets.lines import ScrollLines
 

@@ -12,7 +12,7 @@ from textual.reactive import reactive
 
 from oelm_tui import glyphs
 from oelm_tui.actions import Action
-from oelm_tui.widgets.cells import Run
+from oelm_tui.widgets.cells import Span
 from oelm_tui.widgets.lines import Line, Lines
 
 
@@ -33,7 +33,7 @@ class Header(Lines):
         )
         left: Line = [(" OELM ", "title")]
         counts = dict(self.counts)
-        parts: list[tuple[int, Run]] = [(0, (self.place, "faint"))] if width >= 100 and self.place else []
+        parts: list[tuple[int, Span]] = [(0, (self.place, "faint"))] if width >= 100 and self.place else []
         parts += [(rank, (f"{counts[name]} {name}", role)) for name, role, rank in _COUNTED if counts.get(name)]
         if counts.get("look"):
             words = f"{glyphs.signs.flag} {counts['look']} need{'s' * (counts['look'] == 1)} a look"
@@ -87,10 +87,10 @@ class TabBar(Lines):
         """`tabs`: (name, title) pairs."""
         super().__init__(id=id)
         self.tabs = list(tabs)
-        self.lead: list[Run] = [(lead, "label")] if lead else []
+        self.lead: list[Span] = [(lead, "label")] if lead else []
         self._places: list[tuple[int, int, str]] = []
 
-    def set_lead(self, lead: list[Run]) -> None:
+    def set_lead(self, lead: list[Span]) -> None:
         if lead != self.lead:
             self.lead = lead
             self.refresh()
@@ -98,7 +98,7 @@ class TabBar(Lines):
     def lines(self, width: int, height: int) -> Sequence[Line]:
         names = sum(cell_len(title) + 2 for _, title in self.tabs)
         after = "" if names > width else " "  # the last tab is never cut on 60 columns
-        lead: list[Run] = []
+        lead: list[Span] = []
         room = width - names - 1
         for text, role in self.lead:
             if cell_len(text) > room:

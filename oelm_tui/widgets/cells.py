@@ -14,9 +14,9 @@ from textual.widget import Widget
 from oelm_tui import glyphs
 from oelm_tui.palette import role_style
 
-Run = tuple[str, str]
+Span = tuple[str, str]
 """Text and role."""
-Cell = str | Run | tuple[Run, ...]
+Cell = str | Span | tuple[Span, ...]
 
 
 class BaseStyle(Widget):
@@ -38,7 +38,7 @@ class BaseStyle(Widget):
         super().notify_style_update()
 
 
-def runs_of(cell: Cell) -> tuple[Run, ...]:
+def runs_of(cell: Cell) -> tuple[Span, ...]:
     if isinstance(cell, str):
         return ((cell, ""),)
     if cell and isinstance(cell[0], str):
@@ -50,7 +50,7 @@ def width_of(cell: Cell) -> int:
     return sum(cell_len(text) for text, _ in runs_of(cell))
 
 
-def fit(cell: Cell, width: int, right: bool = False) -> list[Run]:
+def fit(cell: Cell, width: int, right: bool = False) -> list[Span]:
     """Exactly `width` columns: padded, or cut with an ellipsis."""
     runs = list(runs_of(cell))
     have = sum(cell_len(text) for text, _ in runs)
@@ -59,7 +59,7 @@ def fit(cell: Cell, width: int, right: bool = False) -> list[Run]:
         return [pad, *runs] if right else [*runs, pad]
     if width <= 0:
         return []
-    kept: list[Run] = []
+    kept: list[Span] = []
     room = width - 1
     for text, role in runs:
         size = cell_len(text)
@@ -72,7 +72,7 @@ def fit(cell: Cell, width: int, right: bool = False) -> list[Run]:
     return kept
 
 
-def strip_of(runs: Iterable[Run], width: int, theme: Theme, base: Style, over: Style | None = None) -> Strip:
+def strip_of(runs: Iterable[Span], width: int, theme: Theme, base: Style, over: Style | None = None) -> Strip:
     """A full-width line; `over` is laid over everything (a cursor)."""
     segments = [Segment(text, base + role_style(role, theme)) for text, role in runs if text]
     strip = Strip(segments).adjust_cell_length(width, base)

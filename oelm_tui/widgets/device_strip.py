@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from textual.reactive import reactive
 
+from oelm_core import formatting
 from oelm_core.runs.folder import RUN_ID
 from oelm_tui import glyphs
 from oelm_tui.glyphs import bar, sparkline
-from oelm_tui.lab import numbers
-from oelm_tui.lab.cards import Card, History, Machine
+from oelm_tui.snapshots.cards import Card, History, Machine
 from oelm_tui.widgets.cells import fit
 from oelm_tui.widgets.lines import Line, Lines
 
@@ -75,9 +75,9 @@ def _card(card: Card, detail: int, names: dict[str, str], history: History | Non
     if detail == 4 and card.memory_total is not None:
         line.append((f" {bar(card.memory_share, 6)}", "faint"))
     if detail >= 2:
-        used = numbers.size(card.memory_used)
+        used = formatting.size_short(card.memory_used)
         if card.memory_total is not None:  # another machine's card says only what the run holds
-            used = used.removesuffix("G") + "/" + numbers.size(card.memory_total).replace(".0G", "G")
+            used = used.removesuffix("G") + "/" + formatting.size_short(card.memory_total).replace(".0G", "G")
         line.append((f" {used}".ljust(9), ""))
     if detail >= 3 and card.temperature is not None:
         degree = "C" if glyphs.signs.ascii_only else "°"
@@ -91,10 +91,12 @@ def _processor(machine: Machine, width: int) -> Line:
     if machine.cores and width >= 80:
         line.append((f" of {machine.cores} cores", "faint"))
     if machine.memory is not None:
-        words = f" {machine.memory * 100:3.0f}%" + (f" of {numbers.size(machine.memory_total)}" if width >= 80 else "")
+        words = f" {machine.memory * 100:3.0f}%" + (
+            f" of {formatting.size_short(machine.memory_total)}" if width >= 80 else ""
+        )
         line += [("   memory ", "faint"), (bar(machine.memory, size), "arm2"), (words, "")]
     if machine.disk_free is not None and width >= 70:
         low = machine.disk is not None and machine.disk > 0.95
-        line += [("   disk ", "faint"), (f"{numbers.size(machine.disk_free)} free", "bad" if low else "")]
+        line += [("   disk ", "faint"), (f"{formatting.size_short(machine.disk_free)} free", "bad" if low else "")]
     words = machine.note or ("no GPU" if width >= 90 else "")
     return [*line, ("   " + words, "bad" if machine.note else "faint")]

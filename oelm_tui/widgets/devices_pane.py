@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oelm_tui.lab.cards import History, Machine
-from oelm_tui.panels.devices import device_lines
+from oelm_tui.render.devices import device_lines
+from oelm_tui.snapshots.cards import History, Machine
 from oelm_tui.widgets.lines import ScrollLines
 
 

@@ -10,12 +10,12 @@ from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from oelm_tui.widgets.cells import BaseStyle, Run, strip_of
+from oelm_tui.widgets.cells import BaseStyle, Span, strip_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Line = list[Run]
+Line = list[Span]
 
 
 class Lines(BaseStyle):

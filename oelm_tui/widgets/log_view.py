@@ -15,14 +15,14 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widgets import Input
 
+from oelm_core import formatting
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings
-from oelm_tui.lab import numbers
-from oelm_tui.lab.desk import Desk
 from oelm_tui.logs.clean import pieces
 from oelm_tui.logs.pager import LogAnswer, LogRequest, Pager
-from oelm_tui.panels.text import folded
-from oelm_tui.widgets.cells import BaseStyle, Run, strip_of
+from oelm_tui.render.text import folded
+from oelm_tui.snapshots.background import Desk
+from oelm_tui.widgets.cells import BaseStyle, Span, strip_of
 from oelm_tui.widgets.field import Field
 from oelm_tui.widgets.lines import Line, Lines
 
@@ -178,7 +178,7 @@ class LogPage(BaseStyle, can_focus=True):
         super().__init__()
         self.wrap = False
         self._answer: LogAnswer | None = None
-        self._drawn: list[tuple[list[Run], bool]] = []
+        self._drawn: list[tuple[list[Span], bool]] = []
 
     def show(self, answer: LogAnswer | None) -> None:
         self._answer = answer
@@ -204,16 +204,16 @@ class LogPage(BaseStyle, can_focus=True):
         if isinstance(self.parent, LogView):
             self.parent.action_log(what)
 
-    def _lay_out(self, size: Size) -> list[tuple[list[Run], bool]]:
+    def _lay_out(self, size: Size) -> list[tuple[list[Span], bool]]:
         if self._answer is None:
             return []
-        rows: list[tuple[list[Run], bool]] = []
+        rows: list[tuple[list[Span], bool]] = []
         for line in self._answer.page.lines:
-            runs: list[Run] = list(pieces(line.shown, glyphs.signs.ascii_only))
+            runs: list[Span] = list(pieces(line.shown, glyphs.signs.ascii_only))
             if not self.app.settings.log_colours:
                 runs = [(text, "") for text, _ in runs]
             if line.left_out:
-                size_of_line = numbers.size(line.end - line.start)
+                size_of_line = formatting.size_short(line.end - line.start)
                 runs.insert(0, (f"({size_of_line} in one line, its beginning) ", "faint"))
             runs = marked(runs, self._answer.request.text)
             current = line.start == self._answer.focus
@@ -228,7 +228,7 @@ class LogPage(BaseStyle, can_focus=True):
             words = "no log yet" if self._answer.page.size == 0 else "no line shows that text"
             return strip_of([("  " + words, "faint")], self.size.width, theme, self.base_style)
         runs, current = self._drawn[y] if y < len(self._drawn) else ([], False)
-        lead: Run = (glyphs.signs.cursor if current else " ", "accent")
+        lead: Span = (glyphs.signs.cursor if current else " ", "accent")
         return strip_of([lead, *runs], self.size.width, theme, self.base_style)
 
 
@@ -251,7 +251,7 @@ class LogStatus(Lines):
             return [[]]
         page, request = answer.page, answer.request
         share = 100 if page.at_end or not page.size else int(page.top * 100 / page.size)
-        line: Line = [(f" {numbers.size(page.size)}  {share} %", "faint")]
+        line: Line = [(f" {formatting.size_short(page.size)}  {share} %", "faint")]
         line.append(("  following", "ok") if request.follow else ("  end follows", "faint"))
         if not self.app.settings.log_colours:
             line.append(("  C colours", "faint"))
@@ -264,11 +264,11 @@ class LogStatus(Lines):
         return [line]
 
 
-def marked(runs: list[Run], text: str) -> list[Run]:
+def marked(runs: list[Span], text: str) -> list[Span]:
     """The searched text set off within a line."""
     if not text:
         return runs
-    found: list[Run] = []
+    found: list[Span] = []
     for words, role in runs:
         looked = words.lower() if text == text.lower() else words
         at = 0

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from textual.binding import Binding
 from textual.message import Message
 
-from oelm_tui.lab.snapshot import Snapshot
-from oelm_tui.panels.preset_rows import COLUMNS, open_at_first, tree_rows
+from oelm_tui.render.preset_rows import COLUMNS, open_at_first, tree_rows
+from oelm_tui.snapshots.snapshot import Snapshot
 from oelm_tui.widgets.table import Table
 
 if TYPE_CHECKING:
-    from oelm_core.presets import Catalogue
+    from oelm_core.config.catalogue import Catalogue
 
 
 class PresetTree(Table):

@@ -8,20 +8,21 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
 
+from oelm_core import formatting
+from oelm_core.metric import metric_named
 from oelm_tui import glyphs
 from oelm_tui.glyphs import STATE_ROLES, bar
-from oelm_tui.lab import numbers
-from oelm_tui.lab.detail import Detail
-from oelm_tui.lab.snapshot import Snapshot
-from oelm_tui.lab.view import RunView
 from oelm_tui.logs.clean import pieces
-from oelm_tui.panels.config import config_lines
-from oelm_tui.panels.curves import Quantity, caption, curves, in_percent, quantities, system_quantities
-from oelm_tui.panels.measured import check_lines, sample_lines, timing_lines
-from oelm_tui.panels.outcome import reason_lines
-from oelm_tui.panels.run_rows import REASONS, method_name
+from oelm_tui.render.config import config_lines
+from oelm_tui.render.curves import Quantity, caption, curves, in_percent, quantities, system_quantities
+from oelm_tui.render.measured import check_lines, sample_lines, timing_lines
+from oelm_tui.render.reason import reason_lines
+from oelm_tui.render.run_rows import REASONS, method_name
+from oelm_tui.snapshots.detail import Detail
+from oelm_tui.snapshots.run_view import RunView
+from oelm_tui.snapshots.snapshot import Snapshot
 from oelm_tui.widgets.bars import TabBar
-from oelm_tui.widgets.cells import Run
+from oelm_tui.widgets.cells import Span
 from oelm_tui.widgets.chart import Chart
 from oelm_tui.widgets.lines import Line, Lines, ScrollLines
 from oelm_tui.widgets.log_view import LogPage, LogView
@@ -237,12 +238,12 @@ class RunPanel(Vertical):
         self._fill()
 
 
-def headline(view: RunView, with_bar: bool = True) -> list[Run]:
+def headline(view: RunView, with_bar: bool = True) -> list[Span]:
     """State, step, time left and metric of a run in one line; the end of it is left out where it gets narrow."""
     run = view.run
     role = STATE_ROLES.get(run.state, "")
     state = REASONS.get(run.reason or "", run.state) if run.state == "failed" else run.state
-    parts: list[Run] = [(f" {glyphs.signs.state(run.state)} ", role), (f"{run.preset} ", "label")]
+    parts: list[Span] = [(f" {glyphs.signs.state(run.state)} ", role), (f"{run.preset} ", "label")]
     parts.append((f"{method_name(run.method)} s{run.seed} ", ""))
     parts.append((f"{state} ", role))
     if run.total:
@@ -250,10 +251,10 @@ def headline(view: RunView, with_bar: bool = True) -> list[Run]:
         if run.state in ("running", "stopping"):
             drawn = f"{bar(share, 8)} " if with_bar else ""
             parts.append((f"{drawn}{share * 100:.0f}% ", "arm0"))
-        parts.append((f"{numbers.count(run.step)}/{numbers.count(run.total)} ", "faint"))
+        parts.append((f"{formatting.count(run.step)}/{formatting.count(run.total)} ", "faint"))
     if view.left is not None:
-        parts.append((f"{numbers.duration(view.left)} left ", ""))
+        parts.append((f"{formatting.duration(view.left)} left ", ""))
     if run.metric_value is not None:
-        value = numbers.metric(run.metric_name, run.metric_value)
-        parts.append((f"{numbers.short_metric(run.metric_name)} {value} ", "accent"))
+        value = formatting.metric_value(run.metric_name, run.metric_value)
+        parts.append((f"{metric_named(run.metric_name).short} {value} ", "accent"))
     return [*parts, (" ", "")]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from textual.reactive import reactive
 
-from oelm_tui.lab import numbers
-from oelm_tui.lab.query import Query, parse
-from oelm_tui.lab.snapshot import Snapshot
-from oelm_tui.lab.view import RunView
-from oelm_tui.panels.run_rows import COLUMNS, SORTS, chosen, row_of
+from oelm_core import formatting
+from oelm_tui.render.run_rows import COLUMNS, SORTS, chosen, row_of
+from oelm_tui.run_filter import Query, parse
+from oelm_tui.snapshots.run_view import RunView
+from oelm_tui.snapshots.snapshot import Snapshot
 from oelm_tui.widgets.table import Row, Table
 
 
@@ -77,7 +77,7 @@ class RunsTable(Table):
     def _row(self, view: RunView, now: float) -> Row:
         """A run that is over is the same view every second: its row is made anew only when its age changed."""
         known = self._made.get(view.id)
-        age = numbers.age(now - view.run.created)
+        age = formatting.age(now - view.run.created)
         if known is None or known[0] is not view or known[1] != age:
             known = self._made[view.id] = (view, age, row_of(view, now))
         return known[2]

@@ -15,7 +15,7 @@ from textual.strip import Strip
 
 from oelm_tui import glyphs
 from oelm_tui.palette import role_style
-from oelm_tui.widgets.cells import BaseStyle, Cell, Run, fit, strip_of, width_of
+from oelm_tui.widgets.cells import BaseStyle, Cell, Span, fit, strip_of, width_of
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ class Table(ScrollView, BaseStyle, can_focus=True):
         over = role_style("chosen" if self.has_focus else "blurred", theme) if number == self.cursor else None
         return strip_of(self._line(row, number), width, theme, base, over)
 
-    def _header(self) -> list[Run]:
-        runs: list[Run] = [("  ", "")]
+    def _header(self) -> list[Span]:
+        runs: list[Span] = [("  ", "")]
         for column, width in self._layout:
             title = column.title
             if column.key == self.sorted_by:
@@ -217,9 +217,9 @@ class Table(ScrollView, BaseStyle, can_focus=True):
             runs += [*fit((title, "head"), width, column.right), (" ", "")]
         return runs
 
-    def _line(self, row: Row, number: int) -> list[Run]:
+    def _line(self, row: Row, number: int) -> list[Span]:
         sign = glyphs.signs.marked if row.key in self.marked else " "
-        runs: list[Run] = [(sign, "accent"), (" ", "")]
+        runs: list[Span] = [(sign, "accent"), (" ", "")]
         for cell, width, right in placed(row, self._layout):
             runs += [*fit(cell, width, right), (" ", "")]
         return [(text, role or row.role) for text, role in runs] if row.role else runs

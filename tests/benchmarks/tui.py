@@ -146,7 +146,7 @@ def curve_times(path: Path) -> tuple[float, float, float]:
     code = f"""
 import json, time
 from pathlib import Path
-from oelm_tui.lab.columns import ColumnsReader
+from oelm_tui.snapshots.columns import ColumnsReader
 from oelm_tui.panels.curves import Quantity, one_curve
 from oelm_tui.charts.plot import View, draw
 at = time.perf_counter()

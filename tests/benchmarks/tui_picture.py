@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 
 from oelm_core.devices import Sampler
-from oelm_core.launch import anywhere
+from oelm_core.launch import launcher
 from oelm_tui.app import OelmApp
-from oelm_tui.lab.cards import Machine, machine_of
-from oelm_tui.lab.sampler import Sources
+from oelm_tui.snapshots.cards import Machine, machine_of
+from oelm_tui.snapshots.sampler import Sources
 
 SIZE = (120, 36)
 HOST = "lab"
@@ -38,7 +38,7 @@ async def picture(keys: list[str]) -> str:
     def machine() -> Machine:
         return dataclasses.replace(machine_of(devices.latest), host=HOST)
 
-    app = OelmApp(sources=Sources(anywhere.list_runs, machine=machine))
+    app = OelmApp(sources=Sources(launcher.list_runs, machine=machine))
     async with app.run_test(size=SIZE) as pilot:
         while app.snapshot is None or app.snapshot.catalogue is None or app.detail is None or app.detail.loading:
             await pilot.pause(0.05)

@@ -14,7 +14,7 @@ from oelm_core.config import Experiment, build_experiment
 from oelm_core.launch import local
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.state import ENDED, Truth, true_state
+from oelm_core.runs.status import ENDED, RunStatus, run_status
 
 STAND_IN = Path(__file__).resolve().parents[1] / "stand_in_worker.py"
 
@@ -58,7 +58,7 @@ class Lab:
         arm = options.pop("arm", None) or experiment(steps=steps)
         return local.start(arm, **{"seed": 1, "device": "cpu", "command": ["test"], **options})
 
-    def end(self, run: RunFolder, timeout: float = 60.0) -> Truth:
+    def end(self, run: RunFolder, timeout: float = 60.0) -> RunStatus:
         return local.wait_until(run, ENDED, timeout)
 
     def until(self, condition: Callable[[], Any], timeout: float = 60.0, what: str = "it") -> Any:
@@ -70,15 +70,15 @@ class Lab:
         return value
 
     def step(self, run: RunFolder) -> int:
-        return int((run.read("progress") or {}).get("step", 0))
+        return int((run.read_dict("progress") or {}).get("step", 0))
 
     def worker(self, run: RunFolder) -> int:
         """The pid of a run's worker once it trains."""
         self.until(lambda: self.step(run) > 0, what="the first step")
-        return int((run.read("state") or {})["workers"][0]["pid"])
+        return int((run.read_dict("state") or {})["workers"][0]["pid"])
 
     def runner(self, run: RunFolder) -> int:
-        return int(self.until(lambda: (run.read("state") or {}).get("pid"), what="the runner"))
+        return int(self.until(lambda: (run.read_dict("state") or {}).get("pid"), what="the runner"))
 
     def processes(self) -> list[int]:
         """Every live process that belongs to a run of this lab."""
@@ -107,8 +107,8 @@ class Lab:
         self.all_gone()
 
 
-def states(lab: Lab) -> dict[str, Truth]:
-    return {path.name: true_state(RunFolder(path)) for path in lab.root.iterdir() if not path.name.startswith(".")}
+def states(lab: Lab) -> dict[str, RunStatus]:
+    return {path.name: run_status(RunFolder(path)) for path in lab.root.iterdir() if not path.name.startswith(".")}
 
 
 @contextlib.contextmanager

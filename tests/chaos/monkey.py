@@ -16,7 +16,7 @@ from oelm_core.errors import LabError
 from oelm_core.launch import local
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.state import FINAL, LIVE, true_state
+from oelm_core.runs.status import FINAL, LIVE, run_status
 from oelm_core.runs.store import list_runs
 from tests.chaos.lab import Lab
 from tests.stand_in_worker import next_value
@@ -102,7 +102,7 @@ class Monkey:
             self._kill_a_rank(number)
         else:
             victims = [run.folder for run in list_runs() if run.state in LIVE]
-            state = self.dice.choice(victims).read("state") or {} if victims else {}
+            state = self.dice.choice(victims).read_dict("state") or {} if victims else {}
             pid = state.get("pid") if target == "runner" else next((w["pid"] for w in state.get("workers") or []), None)
             if pid:
                 self._send(pid, number, target)
@@ -131,10 +131,10 @@ class Monkey:
         if not ranked:
             folder = self.lab.start(steps=STEPS * 4, seed=self.dice.randrange(1000), per_run=2)
             self.lab.until(
-                lambda: self.lab.step(folder) > 0 or true_state(folder).state not in LIVE, 120, "the ranks' first step"
+                lambda: self.lab.step(folder) > 0 or run_status(folder).state not in LIVE, 120, "the ranks' first step"
             )
             return
-        workers = (self.dice.choice(ranked).folder.read("state") or {}).get("workers") or []
+        workers = (self.dice.choice(ranked).folder.read_dict("state") or {}).get("workers") or []
         if workers:
             self._send(self.dice.choice(workers)["pid"], number, "rank")
 
@@ -163,13 +163,13 @@ class Monkey:
         for run in list_runs():
             folder = run.folder
             if run.state == "finished":
-                result = folder.read("result") or {}
+                result = folder.read_dict("result") or {}
                 if result.get("value") != expected(run.seed, int(run.config["train"]["max_steps"])):
                     self.broken.append(f"{run.id} ended at another result")
                 steps = [line for line in folder.metrics.read_text().splitlines() if '"train"' in line]
                 if len(steps) != run.config["train"]["max_steps"]:
                     self.broken.append(f"{run.id} has {len(steps)} training records")
-            if (folder.read("state") or {}).get("state") not in FINAL and folder.read("outcome") is None:
+            if (folder.read_dict("state") or {}).get("state") not in FINAL and folder.read_dict("outcome") is None:
                 self.broken.append(f"{run.id} has no last word")
         if self.lab.held():
             self.broken.append(f"leases still held: {self.lab.held()}")
@@ -189,11 +189,11 @@ def expected(seed: int, steps: int) -> int:
 
 
 def _ranks(folder: RunFolder) -> int:
-    return int((folder.read("run") or {}).get("per_run") or 1)
+    return int((folder.read_dict("run") or {}).get("per_run") or 1)
 
 
 def _ticket_counts(lab: Lab, name: str) -> bool:
     """Whether others would still wait behind this ticket."""
-    from oelm_core.launch import lease, line
+    from oelm_core.launch import lease, queue
 
-    return line.is_live(lease.read_record(lab.leases / "line" / name))
+    return queue.is_live(lease.read_record(lab.leases / "line" / name))

@@ -136,7 +136,7 @@ def test_a_seed_given_twice_is_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
         started.append(seed)
         return RunFolder(f"run-{seed}")
 
-    monkeypatch.setattr("oelm_core.launch.anywhere.start", start)
+    monkeypatch.setattr("oelm_core.launch.launcher.start", start)
     monkeypatch.setattr("sys.argv", ["oelm", "run", "demo-gpt-oelm", "--seed", "2", "--seed", "1", "--seed", "2"])
     cli.main()
     assert started == [2, 1]
@@ -151,7 +151,7 @@ def test_the_command_that_a_report_gives_to_reproduce_a_study_starts_its_seeds(
         started.append((study, seeds))
         return []
 
-    monkeypatch.setattr("oelm_core.launch.anywhere.start_study", start_study)
+    monkeypatch.setattr("oelm_core.launch.launcher.start_study", start_study)
     report = render(demo_comparison(tmp_path), "markdown")
     [command] = [line for line in report.splitlines() if line.startswith("oelm study")]
     monkeypatch.setattr("sys.argv", command.split())

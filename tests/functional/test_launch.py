@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from oelm_core.errors import NotFound, Refused
-from oelm_core.launch import attempt, local
-from oelm_core.runs import process
-from oelm_core.runs.metrics import read_metrics
-from oelm_core.runs.state import true_state
+from oelm_core.launch import local
+from oelm_core.runs import attempts, process
+from oelm_core.runs.metrics_file import read_metrics
+from oelm_core.runs.status import run_status
 from oelm_core.runs.store import list_runs, read_run
 from tests.chaos.lab import Lab, experiment, open_lab
 
@@ -34,7 +34,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 def test_a_run_finishes_and_writes_down_everything_about_it(lab: Lab) -> None:
     run = lab.start(steps=12)
     assert lab.end(run) == ("finished", "completed", None)
-    described, state, made = run.read("run"), run.read("state"), attempt.read(run, 1)
+    described, state, made = run.read_dict("run"), run.read_dict("state"), attempts.read(run, 1)
     assert described
     assert state
     assert made
@@ -65,7 +65,7 @@ def test_the_run_outlives_the_process_that_started_it_killed_with_its_whole_sess
     lab.worker(run.folder)
     before = lab.step(run.folder)
     lab.until(lambda: lab.step(run.folder) > before, what="another step after the launcher's death")
-    assert true_state(run.folder).state in ("starting", "running")
+    assert run_status(run.folder).state in ("starting", "running")
 
 
 def test_stopping_saves_and_says_that_the_user_asked(lab: Lab) -> None:
@@ -73,8 +73,8 @@ def test_stopping_saves_and_says_that_the_user_asked(lab: Lab) -> None:
     lab.worker(run)
     local.stop(run)
     assert lab.end(run)[:2] == ("stopped", "user")
-    saved = attempt.newest_checkpoint_step(run)
-    assert saved == (run.read("outcome") or {})["step"] > 0
+    saved = attempts.newest_checkpoint_step(run)
+    assert saved == (run.read_dict("outcome") or {})["step"] > 0
     assert lab.all_gone()
 
 
@@ -91,7 +91,7 @@ def test_stop_now_kills_a_worker_that_does_not_listen(lab: Lab, monkeypatch: pyt
     lab.worker(run)
     local.stop(run, now=True)
     assert lab.end(run)[:2] == ("stopped", "user")
-    assert (attempt.read(run, 1) or {})["signal"] == "SIGKILL"
+    assert (attempts.read(run, 1) or {})["signal"] == "SIGKILL"
     assert lab.all_gone()
 
 
@@ -119,10 +119,10 @@ def test_a_resumed_run_ends_at_the_very_same_result_in_the_same_folder(lab: Lab)
     assert lab.end(broken).state == "stopped"
     local.resume(broken)
     assert lab.end(broken).state == lab.end(whole).state == "finished"
-    assert broken.read("result") == whole.read("result")
+    assert broken.read_dict("result") == whole.read_dict("result")
     assert [record["step"] for record in read_metrics(broken.metrics, "train")] == list(range(1, 41))
-    assert attempt.numbers(broken) == [1, 2]
-    assert (attempt.read(broken, 2) or {})["from_step"] >= 10
+    assert attempts.numbers(broken) == [1, 2]
+    assert (attempts.read(broken, 2) or {})["from_step"] >= 10
     assert broken.log.read_text().count("starts at step") == 2
 
 
@@ -148,7 +148,7 @@ def test_of_two_resumes_at_once_only_one_claims_the_attempt(lab: Lab) -> None:
     rivals = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(3)]
     lab.until(lambda: sum(rival.poll() is not None for rival in rivals) == 2, what="the end of two of three")
     assert sorted(rival.poll() for rival in rivals if rival.poll() is not None) == [4, 4]
-    assert attempt.numbers(run) == [1, 2]
+    assert attempts.numbers(run) == [1, 2]
     local.stop(run, now=True)
     assert lab.end(run).state == "stopped"
     for rival in rivals:
@@ -183,7 +183,7 @@ def test_a_killed_runner_takes_its_worker_along_after_a_checkpoint_and_the_run_r
     lab.until(lambda: process.birth(worker) is None, what="the worker's end")
     assert lab.end(run).state in ("stopped", "finished")  # the worker's own last word
     assert lab.held() == []
-    if true_state(run).state != "finished":
+    if run_status(run).state != "finished":
         local.resume(run)
     assert lab.end(run).state == "finished"
 
@@ -197,7 +197,7 @@ def test_runner_and_worker_killed_at_once_leave_a_lost_run_that_resumes(lab: Lab
     assert lab.held() == []
     local.resume(run)
     assert lab.end(run).state == "finished"
-    assert [(attempt.read(run, number) or {})["state"] for number in (1, 2)] == ["lost", "finished"]
+    assert [(attempts.read(run, number) or {})["state"] for number in (1, 2)] == ["lost", "finished"]
 
 
 def test_hang_up_ends_nobody(lab: Lab) -> None:
@@ -211,10 +211,10 @@ def test_stopping_a_run_that_waits_just_ends_it(lab: Lab) -> None:
     cores = len(os.sched_getaffinity(0))
     first = [lab.start(steps=SLOW) for _ in range(cores)]
     waiting = lab.start(steps=3)
-    lab.until(lambda: "used by run" in (true_state(waiting).message or ""), what="the reason for waiting")
+    lab.until(lambda: "used by run" in (run_status(waiting).message or ""), what="the reason for waiting")
     local.stop(waiting)
     assert lab.end(waiting)[:2] == ("stopped", "user")
-    assert all(true_state(run).state in ("waiting", "starting", "running") for run in first)
+    assert all(run_status(run).state in ("waiting", "starting", "running") for run in first)
 
 
 def test_deleting_spares_live_runs_and_everything_outside_the_runs_folder(lab: Lab) -> None:
@@ -246,7 +246,7 @@ def test_a_run_after_another_waits_for_it_and_stops_when_that_one_fails(
     monkeypatch.delenv("STAND_IN_FAIL")
     after_bad, regardless = lab.start(steps=3, after=bad.id), lab.start(steps=3, after=bad.id, after_any=True)
     assert lab.end(after_good).state == "finished"
-    assert (attempt.read(after_good, 1) or {})["machine"]["before"]["t"] >= (good.read("state") or {})["ended"]
+    assert (attempts.read(after_good, 1) or {})["machine"]["before"]["t"] >= (good.read_dict("state") or {})["ended"]
     truth = lab.end(after_bad)
     assert truth[:2] == ("stopped", "dependency")
     assert bad.id in (truth.message or "")
@@ -265,7 +265,7 @@ def test_runs_queued_on_two_cores_all_finish_in_the_order_they_came(lab: Lab, mo
     runs = [lab.start(steps=2) for _ in range(cores * 5)]
     for run in runs:
         assert lab.end(run).state == "finished"
-    began = [(attempt.read(run, 1) or {})["machine"]["before"]["t"] for run in runs]
+    began = [(attempts.read(run, 1) or {})["machine"]["before"]["t"] for run in runs]
     for earlier, later in zip(began, began[cores:], strict=False):
         assert earlier < later
 
@@ -275,7 +275,7 @@ def test_the_runner_imports_neither_torch_nor_pydantic_and_stays_small(lab: Lab)
     for _ in range(cores):
         lab.start(steps=SLOW)
     waiting = lab.start(steps=SLOW)
-    lab.until(lambda: "used by run" in (true_state(waiting).message or ""), what="the reason for waiting")
+    lab.until(lambda: "used by run" in (run_status(waiting).message or ""), what="the reason for waiting")
     status = process.read_text(f"/proc/{lab.runner(waiting)}/status")
     resident = int(status.partition("VmRSS:")[2].split()[0])
     assert resident < 20_000
@@ -306,7 +306,7 @@ def test_a_runner_that_cannot_write_ends_the_run_with_a_word_and_gives_the_devic
     blocker = lab.start(steps=SLOW, arm=experiment(steps=SLOW, threads=1000))  # takes every core
     lab.worker(blocker)
     run = lab.start(steps=SLOW)
-    lab.until(lambda: "used by run" in (true_state(run).message or ""), what="the wait")
+    lab.until(lambda: "used by run" in (run_status(run).message or ""), what="the wait")
     shutil.rmtree(run.attempts)
     run.attempts.write_text("no folder any more: writing the attempt must fail")
     local.stop(blocker, now=True)
@@ -320,7 +320,7 @@ def test_a_runner_that_cannot_write_ends_the_run_with_a_word_and_gives_the_devic
 def test_the_heartbeat_is_younger_than_two_seconds_while_it_runs(lab: Lab) -> None:
     run = lab.start(steps=SLOW)
     lab.worker(run)
-    first = (run.read("state") or {})["heartbeat"]
-    later = lab.until(lambda: (run.read("state") or {})["heartbeat"] > first, 30, "the next heartbeat")
+    first = (run.read_dict("state") or {})["heartbeat"]
+    later = lab.until(lambda: (run.read_dict("state") or {})["heartbeat"] > first, 30, "the next heartbeat")
     assert later
-    assert abs(time.time() - (run.read("state") or {})["heartbeat"]) < 30
+    assert abs(time.time() - (run.read_dict("state") or {})["heartbeat"]) < 30

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from oelm_core.errors import NotFound
-from oelm_core.launch import attempt, local
+from oelm_core.launch import local
 from oelm_core.launch.study import start_study
+from oelm_core.runs import attempts
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.state import true_state
+from oelm_core.runs.status import run_status
 from tests import fake_nvml
 from tests.chaos.lab import Lab, experiment, open_lab
 from tests.fake_nvml import GB, Machine, card, uuid
@@ -44,11 +45,11 @@ def machine(tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch) -> M
 
 
 def cards(run: RunFolder) -> list[str]:
-    return [str(device) for device in (attempt.last(run) or {}).get("leases") or []]
+    return [str(device) for device in (attempts.last(run) or {}).get("leases") or []]
 
 
 def says(lab: Lab, run: RunFolder, words: str) -> bool:
-    return bool(lab.until(lambda: words in (true_state(run).message or ""), what=f"'{words}'"))
+    return bool(lab.until(lambda: words in (run_status(run).message or ""), what=f"'{words}'"))
 
 
 def test_a_run_gets_a_free_card_by_uuid_and_two_runs_never_the_same(lab: Lab, machine: Machine) -> None:
@@ -63,7 +64,7 @@ def test_a_run_gets_a_free_card_by_uuid_and_two_runs_never_the_same(lab: Lab, ma
     local.stop(second, now=True)
     assert lab.end(third).state == "finished"
     assert cards(third) == cards(second)
-    seen = (attempt.last(third) or {})["machine"]["before"]["gpus"]
+    seen = (attempts.last(third) or {})["machine"]["before"]["gpus"]
     assert [one["temperature"] for one in seen] == [41, 41]
 
 
@@ -113,20 +114,20 @@ def test_a_study_alternates_its_arms_on_each_card(lab: Lab, machine: Machine, mo
     runs = start_study("s", arms, [42, 43, 44], device="auto", command=["test"])
     for run in runs:
         assert lab.end(run).state == "finished"
-    began = {run: (attempt.last(run) or {})["machine"]["before"]["t"] for run in runs}
+    began = {run: (attempts.last(run) or {})["machine"]["before"]["t"] for run in runs}
     for first, second in zip(runs[::2], runs[1::2], strict=True):
         assert cards(first) == cards(second)
     for name in (uuid(0), uuid(1)):
         order = [run.id[0] for run in sorted(runs, key=began.__getitem__) if cards(run) == [name]]
         assert order == ["a", "b"] * (len(order) // 2)
-    assert [(run.read("run") or {})["seed"] for run in runs] == [42, 42, 43, 43, 44, 44]
+    assert [(run.read_dict("run") or {})["seed"] for run in runs] == [42, 42, 43, 43, 44, 44]
 
 
 def test_a_pause_lies_between_two_runs_on_one_device(lab: Lab, machine: Machine) -> None:
     first = lab.start(steps=2, device="1", pause=0.7)
     second = lab.start(steps=2, device="1", pause=0.7)
     assert lab.end(first).state == lab.end(second).state == "finished"
-    gap = (attempt.last(second) or {})["machine"]["before"]["t"] - (attempt.last(first) or {})["ended"]
+    gap = (attempts.last(second) or {})["machine"]["before"]["t"] - (attempts.last(first) or {})["ended"]
     assert gap >= 0.6
 
 
@@ -149,9 +150,9 @@ def test_two_ranks_run_under_torchrun_and_killing_one_leaves_nobody(lab: Lab) ->
     run = lab.start(steps=SLOW, per_run=2)
     lab.until(lambda: lab.step(run) > 0 and run.log.read_text().count("WORLD_SIZE=2") == 2, 180, "two ranks")
     workers = lab.until(
-        lambda: len((run.read("state") or {})["workers"]) >= 3 and run.read("state"), 60, "their record"
+        lambda: len((run.read_dict("state") or {})["workers"]) >= 3 and run.read_dict("state"), 60, "their record"
     )
-    assert (attempt.last(run) or {})["world_size"] == 2
+    assert (attempts.last(run) or {})["world_size"] == 2
     ranks = [one["pid"] for one in workers["workers"]][1:]
     os.kill(ranks[-1], 9)
     truth = lab.end(run, 120)

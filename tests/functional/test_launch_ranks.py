@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oelm_core.launch import attempt
+from oelm_core.runs import attempts
 from oelm_core.runs.folder import RunFolder
 from tests.chaos.lab import Lab, open_lab
 from tests.training_runs import GPT, experiment, figures, texts
@@ -34,8 +34,8 @@ def test_two_ranks_give_what_one_process_gives_on_the_same_global_batch(lab: Lab
     arm = experiment(GPT, texts(tmp_path / "texts"), *settings)
     alone, together = lab.start(arm=arm), lab.start(arm=arm, per_run=2)
     assert lab.end(alone, 180).state == lab.end(together, 180).state == "finished"
-    assert (attempt.last(together) or {})["world_size"] == (together.read("result") or {})["world_size"] == 2
-    one, two = alone.read("result") or {}, together.read("result") or {}
+    assert (attempts.last(together) or {})["world_size"] == (together.read_dict("result") or {})["world_size"] == 2
+    one, two = alone.read_dict("result") or {}, together.read_dict("result") or {}
     assert one["effective_batch"] == two["effective_batch"] == 4
     assert losses(together) == pytest.approx(losses(alone), rel=1e-4)
     assert lab.all_gone()

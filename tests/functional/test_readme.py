@@ -35,7 +35,7 @@ def test_the_tour_works_as_written(demo_home: Path) -> None:
 
 
 def test_the_preset_of_the_readme_is_valid(tmp_path: Path) -> None:
-    from oelm_core.presets import load_catalogue
+    from oelm_core.config.catalogue import load_catalogue
 
     example = re.search(r"```yaml\n(.*?)```", README, re.DOTALL)
     assert example

@@ -72,7 +72,7 @@ def kill_somewhere(warm: WarmWorker, folder: RunFolder, dice: random.Random) -> 
 
 
 def outcome(folder: RunFolder) -> str:
-    return str((folder.read("outcome") or {}).get("state"))
+    return str((folder.read_dict("outcome") or {}).get("state"))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -109,7 +109,7 @@ def test_a_run_asked_to_stop_checkpoints_and_goes_on_to_the_same_end(
         wait_for(lambda goal=goal: lines(stopped) >= goal, lambda: True)  # type: ignore[misc]
         os.kill(pid, number)
         assert warm.wait(pid) == code
-        ended = stopped.read("outcome") or {}
+        ended = stopped.read_dict("outcome") or {}
         assert (ended["state"], ended["reason"]) == ("stopped", state)
         assert (stopped.checkpoints / "latest").readlink() == Path(f"step-{ended['step']}")
     (stopped.path / "stop.json").write_text("{}")

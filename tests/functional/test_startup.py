@@ -12,7 +12,7 @@ HEAVY = ("torch", "transformers", "datasets", "pandas", "numpy", "scipy", "peft"
 
 LIGHT_MODULES = (
     "oelm_core.config",
-    "oelm_core.presets",
+    "oelm_core.config.catalogue",
     "oelm_core.doctor",
     "oelm_core.runs.store",
     "oelm_core.launch.local",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
-from oelm_tui.panels.comparing import fairness_lines
+from oelm_tui.render.comparison import fairness_lines
 from oelm_tui.screens.compare import Compare
 from tests.functional.tui_lab import drive, press, run_id, said, settle, text_of, wait_until
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from oelm_core.launch.slurm.elsewhere import Sample
+from oelm_core.launch.remote_devices import Sample
 from oelm_core.runs.folder import RunFolder, read_json
 from oelm_core.runs.store import Run, read_run
-from oelm_tui.lab.cards import Machine
-from oelm_tui.lab.elsewhere import card_of, remote_cards, slurms_silence
-from oelm_tui.lab.sampler import LabSampler
-from oelm_tui.lab.settings import Settings
+from oelm_tui.settings import Settings
+from oelm_tui.snapshots.cards import Machine
+from oelm_tui.snapshots.remote_cards import card_of, remote_cards, slurms_silence
+from oelm_tui.snapshots.sampler import LabSampler
 from oelm_tui.widgets.device_strip import DeviceStrip
 from oelm_tui.widgets.log_view import LogPage
 from tests.functional.tui_lab import change, drive, make_app, press, run_id, settle, sources, text_of
@@ -72,7 +72,7 @@ def test_without_slurm_nothing_of_it_is_asked(lab):
 
 
 def test_slurms_silence_is_said_in_the_header(lab, monkeypatch):
-    monkeypatch.setattr("oelm_core.launch.slurm.queue.silence", lambda: "timed out")
+    monkeypatch.setattr("oelm_core.launch.slurm.job_states.silence", lambda: "timed out")
     app = make_app(lab)
     app.sampler.sources.trouble = lambda runs: slurms_silence([on_a_node(lab)])
 

@@ -14,19 +14,19 @@ from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.store import read_run
 from oelm_tui.actions import ACTIONS
 from oelm_tui.glyphs import ASCII, bar, sparkline
-from oelm_tui.lab import columns as columns_module
-from oelm_tui.lab.cards import History, Machine, card_of
-from oelm_tui.lab.columns import ColumnsReader, Tail
-from oelm_tui.lab.desk import Desk
-from oelm_tui.lab.detail import DetailReader, DetailRequest
-from oelm_tui.lab.sampler import LabSampler, newest_runs, read_notes, write_notes
-from oelm_tui.lab.settings import Settings
-from oelm_tui.lab.view import Notes, alarm_of, pace_of, view_of
-from oelm_tui.panels.config import differences
-from oelm_tui.panels.devices import device_lines
-from oelm_tui.panels.preset_rows import tallies, tree_rows
-from oelm_tui.panels.run_rows import COLUMNS, method_name, short_device
+from oelm_tui.render.config import differences
+from oelm_tui.render.devices import device_lines
+from oelm_tui.render.preset_rows import tallies, tree_rows
+from oelm_tui.render.run_rows import COLUMNS, method_name, short_device
 from oelm_tui.screens.dialogs import help_lines
+from oelm_tui.settings import Settings
+from oelm_tui.snapshots import columns as columns_module
+from oelm_tui.snapshots.background import Desk
+from oelm_tui.snapshots.cards import History, Machine, card_of
+from oelm_tui.snapshots.columns import ColumnsReader, Tail
+from oelm_tui.snapshots.detail import DetailReader, DetailRequest
+from oelm_tui.snapshots.run_view import Notes, alarm_of, pace_of, view_of
+from oelm_tui.snapshots.sampler import LabSampler, newest_runs, read_notes, write_notes
 from oelm_tui.widgets.cells import fit, width_of
 from oelm_tui.widgets.table import Column, Row, lay_out, placed
 from tests.functional.tui_lab import NOW, catalogue, change, run_id, sources, write_lab

@@ -12,12 +12,12 @@ import pytest
 from oelm_core.launch import local
 from oelm_core.launch import study as study_launch
 from oelm_core.runs.folder import write_json
-from oelm_tui.lab.estimate import estimate
-from oelm_tui.lab.launching import Plan, launch, would_wait
-from oelm_tui.lab.view import RunView
-from oelm_tui.lab.work import parameters
+from oelm_tui.launch_form import Plan, launch, would_wait
 from oelm_tui.screens.dialogs import help_lines
 from oelm_tui.screens.launch import Launch
+from oelm_tui.snapshots.estimate import estimate
+from oelm_tui.snapshots.run_view import RunView
+from oelm_tui.snapshots.work import parameters
 from tests.functional.tui_lab import cards, catalogue, drive, press, said, settle, text_of, wait_until
 from tests.run_factory import write_run
 
@@ -237,7 +237,7 @@ def test_without_earlier_runs_the_time_is_not_guessed():
 def earlier(lab: Path, preset: str, devices: list[str], number: int = 90, **result) -> RunView:
     """A finished run of a preset that took 100 s for 1,000 steps."""
     run = write_run(lab / "runs", catalogue().experiments[preset], number=number)
-    write_json(run.folder.path / "result.json", {**(run.folder.read("result") or {}), **result})
+    write_json(run.folder.path / "result.json", {**(run.folder.read_dict("result") or {}), **result})
     changed = dataclasses.replace(run, devices=devices, state="finished", step=1000, attempt=1)
     return RunView(changed, took=100.0)
 

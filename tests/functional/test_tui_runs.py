@@ -12,8 +12,8 @@ from oelm_core.launch import local, slurm
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.store import read_run
 from oelm_tui.app import write_crash
-from oelm_tui.lab.view import RunView
 from oelm_tui.screens.run_commands import perform
+from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.widgets.log_view import LogView
 from tests.functional.tui_lab import drive, press, run_id, said, settle, text_of, wait_until
 

@@ -10,13 +10,13 @@ import shutil
 from functools import lru_cache
 from pathlib import Path
 
-from oelm_core.presets import SHIPPED, Catalogue, load_folders
+from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.runs.folder import RunFolder, read_json, write_json
-from oelm_core.runs.state import Here
+from oelm_core.runs.status import Here
 from oelm_core.runs.store import Run, read_run
 from oelm_tui.app import OelmApp
-from oelm_tui.lab.cards import Card, Machine
-from oelm_tui.lab.sampler import Sources
+from oelm_tui.snapshots.cards import Card, Machine
+from oelm_tui.snapshots.sampler import Sources
 from tests.run_factory import START, write_run
 
 NOW = START + 20_000.0

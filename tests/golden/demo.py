@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oelm_core.compare import Comparison, compare_study
 from oelm_core.config import Experiment, build_study
-from oelm_core.presets import Catalogue
+from oelm_core.config.catalogue import Catalogue
 from oelm_core.runs.store import list_runs
 from tests.run_factory import BERT, FROZEN, GPT, RANDOM, experiment, predictions_with, write_run
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from oelm_core.launch import attempt, slurm
-from oelm_core.launch.slurm import queue, submission
+from oelm_core.launch import slurm
+from oelm_core.launch.slurm import job_states, submission
+from oelm_core.runs import attempts
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.state import ENDED, FINAL
+from oelm_core.runs.status import ENDED, FINAL
 from oelm_core.runs.store import Run, read_run
 from tests.chaos.lab import STAND_IN, experiment
 from tests.integration.mini_slurm import MiniSlurm, missing
@@ -44,7 +45,7 @@ class SlurmLab:
 
     def look(self, run: RunFolder) -> Run:
         """The run as `oelm runs` shows it, with Slurm asked just now."""
-        return slurm.overlay([read_run(run)], queue.Desk())[0]
+        return slurm.overlay([read_run(run)], job_states.Desk())[0]
 
     def end(self, run: RunFolder, timeout: float = 60.0) -> tuple[str, str | None]:
         """(state, reason) once it is over and Slurm has nothing more to do with it."""
@@ -52,7 +53,7 @@ class SlurmLab:
         return ended.state, ended.reason
 
     def reaches(self, run: RunFolder, step: int) -> None:
-        self.until(lambda: (run.read("progress") or {}).get("step", 0) >= step, run, what=f"step {step}")
+        self.until(lambda: (run.read_dict("progress") or {}).get("step", 0) >= step, run, what=f"step {step}")
 
     def until(
         self, true: Callable[[], Any], run: RunFolder | None = None, timeout: float = 60.0, what: str = "it"
@@ -79,11 +80,11 @@ class SlurmLab:
         return handed.job
 
     def attempts(self, run: RunFolder) -> list[dict[str, Any]]:
-        return [attempt.read(run, number) or {} for number in attempt.numbers(run)]
+        return [attempts.read(run, number) or {} for number in attempts.numbers(run)]
 
     def value(self, run: RunFolder) -> int:
         """What the stand-in computed: the same for a run that was never interrupted."""
-        result = run.read("result")
+        result = run.read_dict("result")
         assert result is not None
         return int(result["value"])
 
@@ -91,7 +92,7 @@ class SlurmLab:
         """Nothing of the test is left in the queue: cards are few."""
         for folder in self.root.glob("[!.]*"):
             handed = submission.last(RunFolder(folder))
-            if handed and handed.job and (RunFolder(folder).read("state") or {}).get("state") not in FINAL:
+            if handed and handed.job and (RunFolder(folder).read_dict("state") or {}).get("state") not in FINAL:
                 self.cluster.call("scancel", "--signal=KILL", "--full", handed.job)
                 self.cluster.call("scancel", handed.job)
 

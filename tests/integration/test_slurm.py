@@ -12,9 +12,9 @@ import pytest
 
 from oelm_core.errors import BadInput, Refused
 from oelm_core.launch import slurm
-from oelm_core.launch.slurm import ask, queue, submission, submit
+from oelm_core.launch.slurm import ask, job_states, submission, submit
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.state import true_state
+from oelm_core.runs.status import run_status
 from oelm_core.runs.store import list_runs, read_run
 from tests.chaos.lab import experiment
 from tests.integration.conftest import SlurmLab, open_lab
@@ -43,7 +43,7 @@ def test_a_job_finishes_on_the_card_slurm_gave_it(lab: SlurmLab, at_the_limit: o
     assert made["slurm"]["node"] in ("alpha", "beta")
     assert made["devices"] == ["gpu:0"]
     assert made["leases"] == []
-    assert (run.read("run") or {})["launcher"] == "slurm"
+    assert (run.read_dict("run") or {})["launcher"] == "slurm"
     assert "finished" not in (submission.slurm_dir(run) / "job.log").read_text()
 
 
@@ -76,10 +76,10 @@ def test_a_worker_that_fails_or_is_killed_is_told_apart(lab: SlurmLab, monkeypat
 def test_a_pending_job_says_why_and_is_cancelled_without_a_runner(lab: SlurmLab) -> None:
     run = lab.start(10, "partition=closed", device="cpu")
     lab.until(lambda: "PartitionDown" in (lab.look(run).message or ""), run)
-    assert true_state(run).state == lab.look(run).state == "queued"
+    assert run_status(run).state == lab.look(run).state == "queued"
     slurm.stop(run)
     assert lab.end(run) == ("stopped", "user")
-    assert true_state(run).reason == "user"
+    assert run_status(run).reason == "user"
     assert ask.about_jobs([lab.job(run)]).words[lab.job(run)].state == "CANCELLED"
     with pytest.raises(Refused, match="already over"):
         slurm.stop(run)
@@ -146,7 +146,7 @@ def test_a_run_that_may_not_be_queued_again_says_so(lab: SlurmLab) -> None:
 def test_a_killed_runner_is_known_from_slurm_alone_and_still_after_slurm_forgot(lab: SlurmLab) -> None:
     run = lab.start(SLOW, device="cpu")
     lab.reaches(run, 5)
-    state = run.read("state") or {}
+    state = run.read_dict("state") or {}
     os.kill(state["pid"], signal.SIGKILL)
     lab.until(lambda: lab.look(run).state in ("failed", "stopped"), run)
     ended = lab.look(run)
@@ -196,7 +196,7 @@ def test_a_job_cancelled_in_the_middle_of_a_lane_does_not_let_others_past(lab: S
     first = lab.start(SLOW, device="cpu")
     middle, last = lab.start(5, device="cpu"), lab.start(5, device="cpu")
     lab.reaches(first, 1)
-    waits = next(run for run in slurm.overlay(list_runs(lab.root), queue.Desk()) if run.id == last.id)
+    waits = next(run for run in slurm.overlay(list_runs(lab.root), job_states.Desk()) if run.id == last.id)
     assert (waits.message or "").count("afterany:") == 1
     slurm.stop(middle)
     assert lab.end(middle) == ("stopped", "user")
@@ -212,7 +212,7 @@ def test_two_ranks_on_one_node_finish_and_one_on_each_of_two_nodes_save_when_sto
     lab.reaches(two_nodes, 6)
     slurm.stop(two_nodes)
     assert lab.end(two_nodes) == ("stopped", "user")
-    outcome = two_nodes.read("outcome")
+    outcome = two_nodes.read_dict("outcome")
     assert outcome is not None
     assert (two_nodes.checkpoints / f"step-{outcome['step']}").is_dir()
     assert lab.end(one_node) == ("finished", "completed")
@@ -274,14 +274,14 @@ def test_one_question_answers_for_all_runs_and_none_is_asked_without_live_ones(
     real = ask.call
     monkeypatch.setattr(ask, "call", lambda *argv, **options: calls.append(argv[0]) or real(*argv, **options))
     runs = [lab.start(10, "partition=closed", device="cpu") for _ in range(3)]
-    desk = queue.Desk()
+    desk = job_states.Desk()
     for _ in range(5):
         assert {run.state for run in slurm.overlay(list_runs(lab.root), desk)} == {"queued"}
     assert calls == ["squeue"]
     for run in runs:
         slurm.stop(run)
     calls.clear()
-    slurm.overlay(list_runs(lab.root), queue.Desk())
+    slurm.overlay(list_runs(lab.root), job_states.Desk())
     assert calls == []
 
 
@@ -295,7 +295,7 @@ def test_the_run_goes_on_while_the_controller_is_away_and_readers_are_told(
     lab.cluster.stop_controller(signal.SIGKILL)
     try:
         lab.until(lambda: read_run(run).state == "running", run)
-        seen, queued = slurm.overlay([read_run(run), read_run(waiting)], queue.Desk())
+        seen, queued = slurm.overlay([read_run(run), read_run(waiting)], job_states.Desk())
         assert seen.state == "running"
         assert "Slurm does not answer" in (seen.message or "")
         assert queued.state == "queued"

@@ -12,7 +12,7 @@ import pytest
 
 from oelm_core.launch.spawn import worker_command
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.metrics import read_metrics
+from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.training import checkpoint
 from oelm_core.training.classification_task import ClassificationTask
 from oelm_core.training.signals import Interrupted, StopRequest
@@ -54,7 +54,7 @@ def test_two_processes_give_what_one_gives_and_stop_at_the_same_step(
         time.sleep(0.01)
     ranks.send_signal(signal.SIGTERM)
     ranks.wait()
-    stopped = together.read("outcome") or {}
+    stopped = together.read_dict("outcome") or {}
     assert (stopped["state"], stopped["reason"]) == ("stopped", "signal"), together.log.read_text()
     assert "Traceback" not in together.log.read_text().split("SIGTERM")[0]
     latest = checkpoint.newest(together.checkpoints)

@@ -10,7 +10,8 @@ import pytest
 import torch
 import transformers
 
-from oelm_core.attention_stats import (
+from oelm_core.errors import BadInput
+from oelm_core.method.attention_stats import (
     attention_patterns,
     load_patterns,
     pattern_distance,
@@ -18,7 +19,6 @@ from oelm_core.attention_stats import (
     save_patterns,
     summarise,
 )
-from oelm_core.errors import BadInput
 from oelm_core.models import attention_layers
 from tests.small_models import ALL_EXTRAS, OELM, experiment, prepared, tokens
 

@@ -9,7 +9,7 @@ from oelm_core.compare.audit import Subject, audit_pair
 from oelm_core.compare.comparison import Finding
 from oelm_core.compare.settings import qk_norm, settings_of
 from oelm_core.config import as_dict
-from oelm_core.presets import Catalogue
+from oelm_core.config.catalogue import Catalogue
 from tests.run_factory import BERT, FROZEN, GPT, RANDOM, experiment, write_run
 
 BASE = experiment("rev-baseline")
@@ -111,7 +111,7 @@ def test_the_control_preset_is_found_by_its_settings(tmp_path):
     assert next(f.settle_with for f in audit if f.what == "learning rate") == "rev-oelm"  # the preset itself, unchanged
     presets = Catalogue(experiments={e.id: e for e in (BASE, arm, same_rate)})
     subjects = Subject("a", as_dict(BASE), (), BASE.id), Subject("b", as_dict(arm), (), arm.id)
-    from oelm_core.compare.controls import Controls
+    from oelm_core.compare.control_presets import Controls
 
     found = audit_pair(*subjects, Controls(presets))
     assert next(f.settle_with for f in found if f.what == "learning rate") == "anything"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from oelm_core.config.catalogue import Catalogue, load_catalogue, load_folders
 from oelm_core.errors import BadInput, NotFound
-from oelm_core.presets import Catalogue, load_catalogue, load_folders
 
 PART = """
 part: tiny

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from oelm_core.census import census, census_of
 from oelm_core.errors import BadInput
+from oelm_core.method.census import census, census_of
 from tests.small_models import ALL_EXTRAS, BERT_BASE, GPT_MEDIUM, OELM, ROBERTA_BASE, experiment, prepared
 
 MIB = 2**20

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from oelm_core.census import census_of
 from oelm_core.config import Experiment
+from oelm_core.method.census import census_of
 from oelm_core.training.signals import StopRequest
 from oelm_core.training.worker import train_run
 from tests.training_runs import BERT, GPT, experiment, run_folder, texts

@@ -9,8 +9,8 @@ import pytest
 
 from oelm_core.compare import compare, compare_runs, compare_study
 from oelm_core.config import build_study, override
+from oelm_core.config.catalogue import Catalogue
 from oelm_core.errors import NotFound
-from oelm_core.presets import Catalogue
 from oelm_core.runs.store import list_runs
 from tests.run_factory import BERT, FROZEN, GPT, RANDOM, experiment, predictions_with, write_run
 
@@ -250,11 +250,11 @@ def test_arms_changed_alike_are_paired_with_the_baseline_changed_alike(tmp_path)
 def test_files_of_the_wrong_shape_cost_only_themselves(tmp_path):
     runs = [write_run(tmp_path, e, number=n, labels=LABELS, predictions=LABELS) for n, e in enumerate((BASE, OELM))]
     folder = runs[1].folder
-    result = folder.read("result")
+    result = folder.read_dict("result")
     folder.write(
         "result", {**result, "best": [1, 2], "timing": "fast", "reached": {"0.8": 3, "x": None}, "memory": None}
     )
-    folder.write("checks", {"census": 7, "qk_scale": []})
+    folder.write_dict("checks", {"census": 7, "qk_scale": []})
     path = next(iter(folder.predictions.iterdir()))
     path.write_text(json.dumps({"step": 400, "labels": ["a"] * 872, "predictions": [None] * 872}))
     with open(folder.metrics, "a") as file:
@@ -288,7 +288,7 @@ def test_comparing_imports_no_torch():
     import sys
 
     code = (
-        "import sys, oelm_core.compare, oelm_core.report, oelm_core.importing; "
+        "import sys, oelm_core.compare, oelm_core.report, oelm_core.published.import_runs; "
         "print([m for m in ('torch','transformers','datasets','pandas','scipy','numpy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,28 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oelm_core.training import evaluate
+from oelm_core.training import evaluation
 
 
 def test_binary_f1_is_that_of_class_one() -> None:
     labels, predictions = np.array([1, 1, 1, 0, 0]), np.array([1, 1, 0, 1, 0])
-    assert evaluate.f1(labels, predictions, 2) == pytest.approx(2 * (2 / 3) * (2 / 3) / (4 / 3))
+    assert evaluation.f1(labels, predictions, 2) == pytest.approx(2 * (2 / 3) * (2 / 3) / (4 / 3))
 
 
 def test_f1_of_three_classes_is_their_mean_and_an_unseen_class_counts_nothing() -> None:
     labels, predictions = np.array([0, 0, 1, 1]), np.array([0, 0, 1, 0])
-    assert evaluate.f1(labels, predictions, 3) == pytest.approx((0.8 + 2 / 3 + 0) / 3)
+    assert evaluation.f1(labels, predictions, 3) == pytest.approx((0.8 + 2 / 3 + 0) / 3)
 
 
 def test_matthews_of_a_hand_computed_table() -> None:
     labels = np.array([1] * 6 + [0] * 4)
     predictions = np.array([1, 1, 1, 1, 1, 0, 1, 0, 0, 0])
     expected = (5 * 3 - 1 * 1) / math.sqrt(6 * 6 * 4 * 4)
-    assert evaluate.matthews(labels, predictions, 2) == pytest.approx(expected)
+    assert evaluation.matthews(labels, predictions, 2) == pytest.approx(expected)
 
 
 def test_matthews_of_a_constant_answer_is_zero() -> None:
-    assert evaluate.matthews(np.array([0, 1, 1]), np.array([1, 1, 1]), 2) == 0.0
+    assert evaluation.matthews(np.array([0, 1, 1]), np.array([1, 1, 1]), 2) == 0.0
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=60))
@@ -40,12 +40,12 @@ def test_matthews_equals_the_correlation_of_one_hot_columns(pairs: list[tuple[in
     x, y = x - x.mean(0), y - y.mean(0)
     spread = math.sqrt((x * x).sum() * (y * y).sum())
     expected = (x * y).sum() / spread if spread > 1e-12 else 0.0
-    assert evaluate.matthews(labels, predictions, 3) == pytest.approx(expected, abs=1e-9)
+    assert evaluation.matthews(labels, predictions, 3) == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_perfect_answer_is_perfect_everywhere() -> None:
     labels = np.array([0, 1, 2, 1])
-    figures = evaluate.classification(labels, labels, np.array([0.1, 0.2, 0.3, 0.4]), 3)
+    figures = evaluation.classification(labels, labels, np.array([0.1, 0.2, 0.3, 0.4]), 3)
     assert figures == {
         "loss": pytest.approx(0.25),
         "accuracy": 1.0,
@@ -55,15 +55,15 @@ def test_a_perfect_answer_is_perfect_everywhere() -> None:
 
 
 def test_perplexity_weighs_tokens_not_sequences() -> None:
-    figures = evaluate.language(np.array([10.0, 1.0]), np.array([9, 1]))
+    figures = evaluation.language(np.array([10.0, 1.0]), np.array([9, 1]))
     assert figures["loss"] == pytest.approx(1.1)
     assert figures["perplexity"] == pytest.approx(math.exp(1.1))
 
 
 def test_the_earlier_of_two_equal_evaluations_stays_best() -> None:
-    assert not evaluate.better("accuracy", 0.9, 0.9)
-    assert evaluate.better("accuracy", 0.91, 0.9)
-    assert evaluate.better("perplexity", 4.1, 4.2)
-    assert not evaluate.better("perplexity", 4.3, 4.2)
-    assert evaluate.better("accuracy", 0.1, None)
-    assert not evaluate.better("perplexity", math.nan, 4.2)
+    assert not evaluation.better("accuracy", 0.9, 0.9)
+    assert evaluation.better("accuracy", 0.91, 0.9)
+    assert evaluation.better("perplexity", 4.1, 4.2)
+    assert not evaluation.better("perplexity", 4.3, 4.2)
+    assert evaluation.better("accuracy", 0.1, None)
+    assert not evaluation.better("perplexity", math.nan, 4.2)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from oelm_core.errors import BadInput
-from oelm_core.freezing import (
+from oelm_core.method.freezing import (
     FrozenChanged,
     apply_freezing,
     apply_unfreezing,
@@ -19,8 +19,8 @@ from oelm_core.freezing import (
     group_lr,
     parameter_groups,
 )
+from oelm_core.method.unfreezing import UnfreezeSchedule
 from oelm_core.models import attention_layers, build
-from oelm_core.unfreezing import UnfreezeSchedule
 from tests.small_models import ALL_EXTRAS, OELM, experiment, loss_of, prepared, tokens
 
 ARCHITECTURES = ["bert", "roberta", "gpt"]

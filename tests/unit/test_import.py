@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from oelm_core.compare import compare_runs
+from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.errors import BadInput
-from oelm_core.importing import import_folders
-from oelm_core.importing.checkpoint import count_parameters
-from oelm_core.importing.log import read_log
-from oelm_core.presets import SHIPPED, Catalogue, load_folders
-from oelm_core.runs.metrics import read_metrics
+from oelm_core.published.import_checkpoint import count_parameters
+from oelm_core.published.import_log import read_log
+from oelm_core.published.import_runs import import_folders
+from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.runs.store import list_runs
 from oelm_tui import cli
 
@@ -85,7 +85,7 @@ def test_a_gpt_folder_becomes_a_run_with_its_curve_and_times(tmp_path, catalogue
     evals = read_metrics(run.folder.metrics, "eval")
     assert [(r["step"], r["perplexity"]) for r in evals] == [(20000, 5.65), (61000, 4.51), (99000, 4.27)]
     assert [r["loss"] for r in read_metrics(run.folder.metrics, "train")] == [1.80, 1.79]
-    assert run.folder.read("result")["timing"]["step_time_mean"] == 0.0837
+    assert run.folder.read_dict("result")["timing"]["step_time_mean"] == 0.0837
     assert "lr" not in run.config["train"]  # the recipe's rate is not this run's word
     assert any("learning rate" in note for note in made.notes)
     assert any("seed is unknown" in note for note in made.notes)
@@ -151,7 +151,7 @@ def test_config_and_results_of_the_later_kind_are_read(tmp_path, catalogue):
     run = made.run
     assert (run.dataset, run.method, run.seed, run.metric_value) == ("xnli", "oelm-qk-ffn", 42, pytest.approx(0.5871))
     assert run.config["train"]["lr"] == 1e-3
-    assert run.folder.read("result")["timing"]["step_time_mean"] == 0.17
+    assert run.folder.read_dict("result")["timing"]["step_time_mean"] == 0.17
 
 
 def test_a_very_short_run_is_imported_with_what_it_says(tmp_path, catalogue):
@@ -161,7 +161,7 @@ def test_a_very_short_run_is_imported_with_what_it_says(tmp_path, catalogue):
     (folder / "timing_stats.json").write_text(json.dumps(short))
     (made,) = import_folders([folder], catalogue, tmp_path / "runs")
     assert made.run.metric_value is None
-    assert made.run.folder.read("result")["seconds"] == {"total": 12.0}
+    assert made.run.folder.read_dict("result")["seconds"] == {"total": 12.0}
 
 
 def test_a_summary_that_contradicts_the_log_is_noted(tmp_path, catalogue):
@@ -232,7 +232,7 @@ def test_parameters_are_counted_from_a_checkpoint_tied_once_and_trained_by_their
     folder = gpt_folder(tmp_path, "GPT-02_x", "oelm_freeze", 4.69)
     os.replace(tmp_path / "best.pt", folder / "best.pt")
     (made,) = import_folders([folder], catalogue, tmp_path / "runs")
-    assert made.run.folder.read("result")["parameters"]["frozen"] == 64
+    assert made.run.folder.read_dict("result")["parameters"]["frozen"] == 64
 
 
 def test_a_checkpoint_that_would_run_code_is_not_obeyed(tmp_path):

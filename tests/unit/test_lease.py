@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oelm_core.errors import BadInput, NotFound, Refused
-from oelm_core.launch import lease, line, wanting
-from oelm_core.launch.waiting import Waiter, pause_left
+from oelm_core.launch import device_request, lease, queue
+from oelm_core.launch.acquire import Waiter, pause_left
 from oelm_core.runs import process
 
 
@@ -45,7 +45,7 @@ def test_the_folder_and_files_let_every_user_in(leases: Path) -> None:
     before = os.umask(0o077)  # a strict user must not lock the others out
     try:
         held = lease.take("GPU-1", "run-a")
-        line.draw("run-a", "auto", 1, 1)
+        queue.draw("run-a", "auto", 1, 1)
     finally:
         os.umask(before)
     assert stat.S_IMODE(leases.stat().st_mode) == 0o1777
@@ -72,9 +72,9 @@ def test_users_share_leases_and_see_whose_they_are(monkeypatch: pytest.MonkeyPat
             os.setgid(65534)
             os.setuid(65534)
             holder, other = lease.holder("GPU-1") or {}, lease.take("GPU-2", "run-b")
-            ticket = line.draw("run-b", "auto", 1, 1)
-            line.stand(ticket)
-            told = [lease.take("GPU-1", "run-b"), holder.get("run"), other is not None, len(line.ahead_of(ticket))]
+            ticket = queue.draw("run-b", "auto", 1, 1)
+            queue.stand(ticket)
+            told = [lease.take("GPU-1", "run-b"), holder.get("run"), other is not None, len(queue.ahead_of(ticket))]
             os.write(answers, json.dumps(told).encode())
         finally:
             os._exit(0)
@@ -135,24 +135,24 @@ def test_a_link_in_place_of_the_folder_is_refused(leases: Path, tmp_path: Path) 
         lease.lease_dir()
 
 
-def ticket(name: str, needs: int, *allowed: str) -> line.Ticket:
-    return line.Ticket(Path(name), name, "auto", needs, allowed, 1, 1, None)
+def ticket(name: str, needs: int, *allowed: str) -> queue.Ticket:
+    return queue.Ticket(Path(name), name, "auto", needs, allowed, 1, 1, None)
 
 
 def test_the_first_in_line_takes_first_and_others_take_what_is_left() -> None:
     tickets = [ticket("a", 1, "0", "1"), ticket("b", 1, "0", "1"), ticket("c", 1, "0", "1")]
-    assert line.shares(tickets, ["0", "1"]) == {Path("a"): ["0"], Path("b"): ["1"], Path("c"): None}
+    assert queue.shares(tickets, ["0", "1"]) == {Path("a"): ["0"], Path("b"): ["1"], Path("c"): None}
 
 
 def test_a_run_wanting_two_is_not_overtaken_by_runs_wanting_one() -> None:
     tickets = [ticket("two", 2, "0", "1"), ticket("one", 1, "0", "1")]
-    assert line.shares(tickets, ["1"]) == {Path("two"): None, Path("one"): None}
-    assert line.shares(tickets, ["0", "1"]) == {Path("two"): ["0", "1"], Path("one"): None}
+    assert queue.shares(tickets, ["1"]) == {Path("two"): None, Path("one"): None}
+    assert queue.shares(tickets, ["0", "1"]) == {Path("two"): ["0", "1"], Path("one"): None}
 
 
 def test_a_run_waiting_for_a_busy_card_holds_up_nobody_on_the_others() -> None:
     tickets = [ticket("named", 1, "2"), ticket("any", 1, "0", "1", "2")]
-    assert line.shares(tickets, ["0"]) == {Path("named"): None, Path("any"): ["0"]}
+    assert queue.shares(tickets, ["0"]) == {Path("named"): None, Path("any"): ["0"]}
 
 
 @given(
@@ -163,7 +163,7 @@ def test_no_device_is_given_twice_and_nobody_gets_less_than_all_it_needs(
     wants: list[tuple[int, set[str]]], free: set[str]
 ) -> None:
     tickets = [ticket(str(i), min(needs, len(allowed)), *sorted(allowed)) for i, (needs, allowed) in enumerate(wants)]
-    granted = line.shares(tickets, sorted(free))
+    granted = queue.shares(tickets, sorted(free))
     given_out = [device for devices in granted.values() for device in devices or []]
     assert len(given_out) == len(set(given_out))
     assert set(given_out) <= free
@@ -175,29 +175,29 @@ def test_no_device_is_given_twice_and_nobody_gets_less_than_all_it_needs(
 
 
 def test_the_line_is_in_order_of_arrival_and_forgets_the_dead() -> None:
-    first, second = line.draw("first", "cpu", 1, 1), line.draw("second", "cpu", 1, 1)
+    first, second = queue.draw("first", "cpu", 1, 1), queue.draw("second", "cpu", 1, 1)
     child = subprocess.Popen([sys.executable, "-c", ""])
     dead = process.identity(child.pid)
     child.wait()
-    line.stand(second)
-    assert [one.run for one in line.ahead_of(second)] == ["first", "second"]
+    queue.stand(second)
+    assert [one.run for one in queue.ahead_of(second)] == ["first", "second"]
     record = {**lease.read_record(first), **dead, "boot_time": process.boot_time()}
     first.write_text(json.dumps(record) + "\n")
-    assert [one.run for one in line.ahead_of(second)] == ["second"]
+    assert [one.run for one in queue.ahead_of(second)] == ["second"]
     assert not first.exists()
 
 
 def test_a_frozen_runner_does_not_hold_up_the_line_but_keeps_its_place() -> None:
     frozen = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    first, second = line.draw("frozen", "cpu", 1, 1), line.draw("second", "cpu", 1, 1)
+    first, second = queue.draw("frozen", "cpu", 1, 1), queue.draw("second", "cpu", 1, 1)
     record = {**lease.read_record(first), **process.identity(frozen.pid), "boot_time": process.boot_time()}
     first.write_text(json.dumps(record) + "\n")
     frozen.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, frozen.pid, os.WSTOPPED)
-    assert [one.run for one in line.ahead_of(second)] == ["second"]
+    assert [one.run for one in queue.ahead_of(second)] == ["second"]
     frozen.send_signal(signal.SIGCONT)
     os.waitid(os.P_PID, frozen.pid, os.WCONTINUED)
-    assert [one.run for one in line.ahead_of(second)] == ["frozen", "second"]
+    assert [one.run for one in queue.ahead_of(second)] == ["frozen", "second"]
     frozen.communicate()
 
 
@@ -210,11 +210,11 @@ CARDS = [{"index": i, "uuid": f"GPU-{i}", "mig": None, "memory_used": 0, "proces
 
 def test_devices_asked_for_become_those_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert wanting.resolve("auto", 1, None, CARDS).allowed == ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
-    assert wanting.resolve("2,3", 2, None, CARDS) == ("cuda", 2, ("GPU-2", "GPU-3"))
-    assert wanting.resolve("auto", 1, 1, []).kind == wanting.resolve("cpu", 1, 1, CARDS).kind == "cpu"
+    assert device_request.resolve("auto", 1, None, CARDS).allowed == ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
+    assert device_request.resolve("2,3", 2, None, CARDS) == ("cuda", 2, ("GPU-2", "GPU-3"))
+    assert device_request.resolve("auto", 1, 1, []).kind == device_request.resolve("cpu", 1, 1, CARDS).kind == "cpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,GPU-3")
-    assert wanting.resolve("auto", 1, None, CARDS).allowed == ("GPU-1", "GPU-3")
+    assert device_request.resolve("auto", 1, None, CARDS).allowed == ("GPU-1", "GPU-3")
 
 
 @pytest.mark.parametrize(
@@ -235,22 +235,22 @@ def test_devices_that_cannot_be_had_are_named_in_a_sentence(
     asked: str, per_run: int, cards: list[dict[str, object]], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        wanting.resolve(asked, per_run, None, cards)
+        device_request.resolve(asked, per_run, None, cards)
 
 
 def test_somebody_elses_work_on_a_card_is_named() -> None:
     busy = {**CARDS[2], "processes": [{"pid": 4711, "user": None, "memory": 18_200_000_000}]}
-    assert wanting.somebody_on(busy) == "GPU 2 used by another user, pid 4711, 18.2 GB"
+    assert device_request.somebody_on(busy) == "GPU 2 used by another user, pid 4711, 18.2 GB"
     unseen = {**CARDS[2], "memory_used": 9_000_000_000}
-    assert wanting.somebody_on(unseen) == "GPU 2 used by somebody unseen, 9.0 GB"
-    assert wanting.somebody_on(CARDS[2]) is None
+    assert device_request.somebody_on(unseen) == "GPU 2 used by somebody unseen, 9.0 GB"
+    assert device_request.somebody_on(CARDS[2]) is None
 
 
 def test_a_cpu_run_takes_its_threads_for_each_process_but_never_more_cores_than_there_are() -> None:
     there = len(os.sched_getaffinity(0))
-    assert wanting.cores_wanted(1, 1) == 1
-    assert wanting.cores_wanted(1, 2) == min(2, there)
-    assert wanting.cores_wanted(1000, 1) == there
+    assert device_request.cores_wanted(1, 1) == 1
+    assert device_request.cores_wanted(1, 2) == min(2, there)
+    assert device_request.cores_wanted(1000, 1) == there
 
 
 def test_the_pause_counts_from_when_the_device_was_given_back() -> None:
@@ -267,7 +267,7 @@ def test_the_pause_counts_from_when_the_device_was_given_back() -> None:
 def test_the_reason_for_waiting_names_each_run_once_and_the_user_of_a_strangers(leases: Path) -> None:
     waiter = Waiter({"id": "late"}, leases, None, lambda seconds: None, lambda words: None, look=lambda: CARDS)
     waiter.cards()
-    want = wanting.Want("cpu", 1, ())
+    want = device_request.Want("cpu", 1, ())
     mine = {"run": "run-a", "user": lease.user_name()}
     held = {"core-0": mine, "core-1": mine, "core-2": None, "core-3": mine}
     assert waiter._why(want, held, {}, 0) == "cores 0-1,3 used by run run-a"

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oelm_core.runs.metrics import MetricsReader, MetricsWriter, read_metrics
+from oelm_core.runs.metrics_file import MetricsReader, MetricsWriter, read_metrics
 
 
 def test_what_was_written_is_read_once_and_in_order(tmp_path: Path) -> None:

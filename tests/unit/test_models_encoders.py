@@ -21,12 +21,12 @@ from transformers import DistilBertForSequenceClassification as DistilBert
 
 from oelm_core.config import Extras
 from oelm_core.errors import BadInput, NotFound
-from oelm_core.freezing import apply_freezing, qk_fingerprint
+from oelm_core.method.freezing import apply_freezing, qk_fingerprint
+from oelm_core.method.initialisers import apply_method, check_model
 from oelm_core.models import attention_layers, build, encoder_attention
 from oelm_core.models.bert import load_bert_with_head_wise_orthogonal
 from oelm_core.models.extras import AttentionExtras, attach_extras
 from oelm_core.models.structure import head_modules
-from oelm_core.orthogonal import apply_method, check_model
 from tests.small_models import ALL_EXTRAS, OELM, SMALL, experiment, loss_of, prepared, tokens
 
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oelm_core.orthogonal import (
+from oelm_core.method.initialisers import (
     BadWeight,
     NotOrthogonal,
     apply_head_wise_orthogonal_,

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from oelm_core.config import Method
-from oelm_core.freezing import qk_fingerprint
+from oelm_core.method.freezing import qk_fingerprint
+from oelm_core.method.initialisers import NotOrthogonal, apply_method, check_model
 from oelm_core.models import attention_layers, build
-from oelm_core.orthogonal import NotOrthogonal, apply_method, check_model
 from tests.small_models import OELM, experiment, prepared
 
 ARCHITECTURES = ["bert", "roberta", "gpt"]

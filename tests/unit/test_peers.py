@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from oelm_core.census import census
-from oelm_core.freezing import apply_freezing, parameter_groups, qk_fingerprint
+from oelm_core.method.census import census
+from oelm_core.method.freezing import apply_freezing, parameter_groups, qk_fingerprint
 from oelm_core.models import attention_layers, build
 from oelm_core.training.starting import model_fingerprint
 from tests.small_models import ALL_EXTRAS, OELM, experiment, loss_of, prepared, tokens

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oelm_core.config import Claim, Experiment, Method, Published, Study, Train, as_dict, config_hash, merge
-from oelm_core.presets import SHIPPED, Catalogue, load_folders
+from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 
 SST2 = ["sst2-baseline", "sst2-oelm", "sst2-random"]
 PAIRS = ["mnli-baseline", "mnli-oelm", "XNLI-01", "XNLI-02"]
@@ -323,7 +323,7 @@ def test_language_model_arms_must_come_within_five_percent(catalogue: Catalogue)
     ],
 )
 def test_sizes_are_exact_without_a_download(catalogue: Catalogue, name: str, total: int, frozen: int) -> None:
-    from oelm_core.census import census_of
+    from oelm_core.method.census import census_of
 
     counted = census_of(catalogue.experiment(name))
     assert (counted["total"], counted["frozen"]) == (total, frozen)
@@ -331,7 +331,7 @@ def test_sizes_are_exact_without_a_download(catalogue: Catalogue, name: str, tot
 
 
 def test_the_checkpoint_sizes_the_author_lists_are_those_of_our_gpt(catalogue: Catalogue) -> None:
-    from oelm_core.census import census_of
+    from oelm_core.method.census import census_of
 
     for name in ("GPT-01", "GPT-02"):
         size = census_of(catalogue.experiment(name))["bytes"]["checkpoint"] / 2**20

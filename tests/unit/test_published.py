@@ -8,10 +8,10 @@ import pytest
 
 from oelm_core.compare import audit_published, compare_runs
 from oelm_core.compare.comparison import Finding
-from oelm_core.compare.figures import derived, figure, half_unit
-from oelm_core.compare.kept_census import kept_census
 from oelm_core.config import Claim, Published, override
-from oelm_core.presets import SHIPPED, Catalogue, load_folders
+from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
+from oelm_core.published.figures import derived, figure, half_unit
+from oelm_core.published.kept_census import kept_census
 from oelm_core.report import render
 from tests.run_factory import write_run
 
@@ -257,7 +257,7 @@ def test_parameters_are_counted_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("OELM_HOME", str(tmp_path))
     calls = []
     monkeypatch.setattr(
-        "oelm_core.census.census_of", lambda experiment: calls.append(experiment.id) or counted(experiment)
+        "oelm_core.method.census.census_of", lambda experiment: calls.append(experiment.id) or counted(experiment)
     )
     experiments = shipped().experiments
     same = [kept_census(experiments[name]) for name in ("GPT-01", "GPT-01", "GPT-04")]  # other data, same network

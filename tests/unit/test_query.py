@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oelm_tui.lab.query import parse
+from oelm_tui.run_filter import parse
 
 RUN = {
     "text": "GPT-02-s42 TinyStories, OELM-Freeze tinystories",

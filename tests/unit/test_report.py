@@ -16,8 +16,8 @@ import pytest
 
 from oelm_core.compare import Comparison, audit_published, compare_runs
 from oelm_core.compare.comparison import Finding
+from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.errors import BadInput
-from oelm_core.presets import SHIPPED, Catalogue, load_folders
 from oelm_core.report import FORMATS, render, render_audit
 from oelm_core.report.document import Chart
 from oelm_core.report.latex import escape

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from oelm_core.errors import NotFound, Refused
-from oelm_core.launch import attempt
+from oelm_core.runs import attempts, process, store
 from oelm_core.runs import folder as folders
-from oelm_core.runs import process, store
-from oelm_core.runs.folder import RunFolder, create, write_json
+from oelm_core.runs.folder import RunFolder, create_from, write_json
 from oelm_core.runs.store import find_run, list_runs, read_run
 
 CONFIG = {
@@ -29,7 +28,7 @@ CONFIG = {
 def make(root: Path, preset: str = "sst2-oelm", seed: int = 42, state: str = "finished", **extra: Any) -> RunFolder:
     run = {"preset": preset, "config": CONFIG, "config_hash": "abc", "seed": seed, "created": 1000.0 + seed, **extra}
     me = {**process.me(), "pid": None, "started": None}
-    return create(root, preset, seed, {"run": run, "state": {"state": state, "heartbeat": 0.0, "step": 3, **me}})
+    return create_from(root, preset, seed, {"run": run, "state": {"state": state, "heartbeat": 0.0, "step": 3, **me}})
 
 
 def write_metrics(run: RunFolder, *accuracies: float) -> None:
@@ -86,7 +85,7 @@ def test_the_metric_is_the_best_so_far_and_then_the_results(tmp_path: Path) -> N
     assert read_run(run).metric_value == 0.9
     os.replace(_cut(run), run.metrics)  # a resume cut the file back
     assert read_run(run).metric_value == 0.6
-    run.write("result", {"metric": {"name": "accuracy", "value": 0.95}})
+    run.write_dict("result", {"metric": {"name": "accuracy", "value": 0.95}})
     assert read_run(run).metric_value == 0.95
 
 
@@ -123,8 +122,8 @@ def test_the_index_remembers_runs_that_are_over_and_notices_when_they_change(
     monkeypatch.setattr(folders, "read_json", lambda path: pytest.fail(f"{path} was read again"))
     assert list_runs(tmp_path) == before
     monkeypatch.undo()
-    state = run.read("state") or {}
-    run.write("state", {**state, "state": "failed"})  # resumed, and failed
+    state = run.read_dict("state") or {}
+    run.write_dict("state", {**state, "state": "failed"})  # resumed, and failed
     assert [one.state for one in list_runs(tmp_path)] == ["failed"]
     (tmp_path / ".index.json").write_text("[]")
     monkeypatch.setattr(store, "_remembered", {})
@@ -162,15 +161,15 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_an_attempt_is_claimed_once(tmp_path: Path) -> None:
     run = make(tmp_path)
-    assert attempt.claim(run, {"runner": process.me()}) == 1
+    assert attempts.claim(run, {"runner": process.me()}) == 1
     with pytest.raises(Refused, match="still running"):
-        attempt.claim(run, {"runner": process.me()})
-    attempt.update(run, 1, {"runner": process.me(), "ended": 1.0})
+        attempts.claim(run, {"runner": process.me()})
+    attempts.update(run, 1, {"runner": process.me(), "ended": 1.0})
     results: list[object] = []
 
     def race() -> None:
         try:
-            results.append(attempt.claim(run, {"runner": process.me()}))
+            results.append(attempts.claim(run, {"runner": process.me()}))
         except Refused as refusal:
             results.append(str(refusal))
 
@@ -180,13 +179,13 @@ def test_an_attempt_is_claimed_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert [result for result in results if isinstance(result, int)] == [2]
-    assert attempt.numbers(run) == [1, 2]
+    assert attempts.numbers(run) == [1, 2]
     assert [path.name for path in run.attempts.iterdir() if path.name.startswith(".")] == []
 
 
 def test_a_run_last_seen_on_another_host_needs_force(tmp_path: Path) -> None:
     run = make(tmp_path, state="running")
-    attempt.claim(run, {"runner": {**process.me(), "host": "node7"}})
+    attempts.claim(run, {"runner": {**process.me(), "host": "node7"}})
     with pytest.raises(Refused, match="node7"):
-        attempt.claim(run, {"runner": process.me()})
-    assert attempt.claim(run, {"runner": process.me()}, force=True) == 2
+        attempts.claim(run, {"runner": process.me()})
+    assert attempts.claim(run, {"runner": process.me()}, force=True) == 2

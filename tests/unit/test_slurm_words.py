@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from oelm_core.launch.slurm import ask, elsewhere, queue, submission, words
+from oelm_core.launch import remote_devices
+from oelm_core.launch.slurm import ask, job_states, job_words, submission
 from oelm_core.launch.slurm.command import is_silence, plain_words
-from oelm_core.launch.slurm.inside import Job, current_job
-from oelm_core.launch.slurm.words import Word
-from oelm_core.runs.folder import RunFolder, create, write_json
+from oelm_core.launch.slurm.job import Job, current_job
+from oelm_core.launch.slurm.job_words import Word
+from oelm_core.runs.folder import RunFolder, create_from, write_json
 from oelm_core.runs.store import Run, read_run
 from tests.chaos.lab import experiment
 from tests.run_factory import as_dict
@@ -62,27 +63,29 @@ def test_answers_of_squeue_scontrol_and_sacct_mean_the_same() -> None:
     ],
 )
 def test_every_way_to_end_is_told_apart(word: Word, state: str, reason: str | None) -> None:
-    told = words.ended(word, stop_asked=False)
+    told = job_words.ended(word, stop_asked=False)
     assert (told.state, told.reason) == (state, reason)
     assert "7" in (told.message or "")
     if state == "stopped" and word.state != "CANCELLED":
-        assert words.ended(word, stop_asked=True).reason == "user"
+        assert job_words.ended(word, stop_asked=True).reason == "user"
 
 
 def test_a_shortened_out_of_memory_is_still_out_of_memory() -> None:
     [word] = ask.parse_sacct("8|OUT_OF_ME+|0:125|n2|run.2\n")
-    assert words.ended(word, stop_asked=False).reason == "oom"
+    assert job_words.ended(word, stop_asked=False).reason == "oom"
 
 
 def test_why_a_job_waits_is_said_with_slurms_own_word_and_the_expected_start() -> None:
     now = time.mktime((2026, 5, 4, 10, 0, 0, 0, 0, -1))
-    assert words.pending(Word("7", "PENDING", "Priority", now + 5400), now).endswith("(Priority), start expected 11:30")
-    assert "2026-05-05 10:00" in words.pending(Word("7", "PENDING", "Resources", now + 86400), now)
-    assert "limit of its owner (QOSMaxJobsPerUserLimit)" in words.pending(
+    assert job_words.pending(Word("7", "PENDING", "Priority", now + 5400), now).endswith(
+        "(Priority), start expected 11:30"
+    )
+    assert "2026-05-05 10:00" in job_words.pending(Word("7", "PENDING", "Resources", now + 86400), now)
+    assert "limit of its owner (QOSMaxJobsPerUserLimit)" in job_words.pending(
         Word("7", "PENDING", "QOSMaxJobsPerUserLimit"), now
     )
-    assert "lower time" in words.pending(Word("7", "PENDING", "PartitionTimeLimit"), now)
-    assert words.running(Word("7", "RUNNING", left="3:20:00", node="n4")) == "Slurm job 7 runs on n4, 3:20:00 left"
+    assert "lower time" in job_words.pending(Word("7", "PENDING", "PartitionTimeLimit"), now)
+    assert job_words.running(Word("7", "RUNNING", left="3:20:00", node="n4")) == "Slurm job 7 runs on n4, 3:20:00 left"
 
 
 def test_a_job_in_a_lane_names_the_one_before_it_and_the_run_it_was_told_to_wait_for() -> None:
@@ -94,9 +97,9 @@ def test_a_job_in_a_lane_names_the_one_before_it_and_the_run_it_was_told_to_wait
         "afterany:7(unfulfilled)|d\n"
     )
     others = {word.job: word for word in lane}
-    named = [words.directly(word, others).waits_for for word in lane]
+    named = [job_words.directly(word, others).waits_for for word in lane]
     assert named == ["", "afterany:5", "afterany:6", "afterok:5,afterany:7"]
-    assert words.directly(lane[2], {"7": lane[2]}) == lane[2]  # nothing is known of the others: all are named
+    assert job_words.directly(lane[2], {"7": lane[2]}) == lane[2]  # nothing is known of the others: all are named
 
 
 def test_silence_is_no_refusal() -> None:
@@ -145,25 +148,25 @@ def run(tmp_path: Path) -> Run:
     config = as_dict(experiment())
     content = {"preset": "stand-in", "config": config, "seed": 1, "created": time.time(), "launcher": "slurm"}
     state = {"state": "queued", "launcher": "slurm", "pid": None, "heartbeat": time.time() - 500}
-    folder = create(tmp_path / "runs", "stand-in", 1, {"run": content, "state": state})
+    folder = create_from(tmp_path / "runs", "stand-in", 1, {"run": content, "state": state})
     submission.record(folder, replace(submission.intend(folder, None), job="7", asked=time.time() - 500))
     return read_run(folder)
 
 
-class Pretend(queue.Desk):
+class Pretend(job_states.Desk):
     """A desk that hears what the test says."""
 
     def __init__(self, *heard: Word, silence: str | None = None) -> None:
         super().__init__()
         self.heard, self.silence, self.asked = heard, silence, 0
 
-    def about(self, jobs: list[str], names: list[str], *, fresh: bool = False) -> queue.Heard:
+    def about(self, jobs: list[str], names: list[str], *, fresh: bool = False) -> job_states.Heard:
         self.asked += 1
-        return queue.Heard({word.job: word for word in self.heard}, frozenset([*jobs, *names]), self.silence)
+        return job_states.Heard({word.job: word for word in self.heard}, frozenset([*jobs, *names]), self.silence)
 
 
 def seen(run: Run, *heard: Word, silence: str | None = None) -> tuple[str, str | None]:
-    [after] = queue.overlay([run], Pretend(*heard, silence=silence))
+    [after] = job_states.overlay([run], Pretend(*heard, silence=silence))
     return after.state, after.reason
 
 
@@ -174,14 +177,14 @@ def test_a_queued_run_stays_queued_without_a_runner_until_slurm_says_otherwise(r
     assert seen(run, Word("7", "RUNNING", node="n1")) == ("queued", None)
     assert seen(run) == ("lost", None)
     desk = Pretend()
-    queue.overlay([run], desk)
+    job_states.overlay([run], desk)
     assert desk.asked == 0  # nobody asks for ever about a job that Slurm forgot
 
 
 def test_slurms_last_word_is_kept_and_not_asked_for_again(run: Run) -> None:
     assert seen(run, Word("7", "OUT_OF_MEMORY")) == ("failed", "oom")
     desk = Pretend()
-    [after] = queue.overlay([run], desk)
+    [after] = job_states.overlay([run], desk)
     assert (after.state, after.reason, desk.asked) == ("failed", "oom", 0)
     write_json(run.folder.path / "state.json", {"state": "running", "heartbeat": time.time() + 1, "host": "elsewhere"})
     assert seen(read_run(run.folder), Word("7", "RUNNING", node="n1")) == ("running", None)
@@ -221,7 +224,7 @@ def test_many_readers_ask_one_question_every_few_seconds_and_rarely_while_slurm_
         return ask.Told({}, "no answer" if len(calls) > 1 else None)
 
     monkeypatch.setattr(ask, "about_jobs", about)
-    desk = queue.Desk(lambda: clock[0])
+    desk = job_states.Desk(lambda: clock[0])
     for now, expected in ((0.0, 1), (1.0, 1), (2.9, 1), (3.1, 2), (10.0, 2), (18.2, 3)):
         clock[0] = now
         desk.about(["7"], [])
@@ -241,7 +244,9 @@ def test_devices_of_other_nodes_come_from_the_workers_own_samples(run: Run) -> N
         '{"t": 3.0, "step": 3, "kind": "train", "loss": 1.0}\n{"t": 4.0, "kind": "system", "ut'
     )
     there = replace(run, state="running", host="n4", devices=["gpu:2"])
-    [sample] = elsewhere.samples([there, replace(there, host="here"), replace(there, state="finished")], here="here")
+    [sample] = remote_devices.samples(
+        [there, replace(there, host="here"), replace(there, state="finished")], here="here"
+    )
     assert (sample.node, sample.devices, sample.utilisation, sample.memory_used, sample.at) == (
         "n4",
         ("gpu:2",),
@@ -252,10 +257,10 @@ def test_devices_of_other_nodes_come_from_the_workers_own_samples(run: Run) -> N
 
 
 def test_the_runner_in_a_job_pays_for_no_pydantic() -> None:
-    code = "import sys, oelm_core.launch.runner, oelm_core.launch.slurm.inside; print('pydantic' in sys.modules)"
+    code = "import sys, oelm_core.launch.runner, oelm_core.launch.slurm.job; print('pydantic' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "False"
 
 
 def test_a_folder_without_slurm_is_read_from_its_files(tmp_path: Path) -> None:
-    assert queue.true_state(RunFolder(tmp_path)).state == "unknown"
+    assert job_states.run_status(RunFolder(tmp_path)).state == "unknown"

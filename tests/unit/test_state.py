@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from oelm_core.launch.ending import judge, last_words
+from oelm_core.launch.worker_exit import judge, last_words
 from oelm_core.runs import process
-from oelm_core.runs.state import Here, Truth, derive
+from oelm_core.runs.status import Here, RunStatus, derive
 
 NOW = 1_000_000.0
 RUNNER, WORKER = 100, 200
@@ -141,7 +141,7 @@ def test_the_last_words_of_a_log_go_into_the_message() -> None:
     log = "step 1\nTraceback ...\nValueError: bad batch\n\n---\n"
     assert last_words(log) == "ValueError: bad batch"
     end = judge(1, None, stop_asked=False, signalled=False, kernel_killed=False, log_tail=log)
-    assert end == Truth("failed", "error", "The worker ended with exit code 1: ValueError: bad batch")
+    assert end == RunStatus("failed", "error", "The worker ended with exit code 1: ValueError: bad batch")
 
 
 def test_processes_are_found_by_their_run_folder(tmp_path: Path) -> None:

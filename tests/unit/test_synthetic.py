@@ -254,7 +254,7 @@ def test_generating_needs_the_standard_library_only() -> None:
 
 
 def test_the_demo_models_have_room_for_every_word_and_sentence(cache: Path) -> None:
-    from oelm_core.presets import load_catalogue
+    from oelm_core.config.catalogue import load_catalogue
 
     catalogue = load_catalogue()
     longest = max(len(sentence.split()) for split in ("train", "valid") for sentence, _ in _reviews(cache, split))
@@ -269,7 +269,7 @@ def test_the_demo_models_have_room_for_every_word_and_sentence(cache: Path) -> N
 
 def test_the_arms_of_a_demo_family_differ_in_their_method_only() -> None:
     from oelm_core.config import as_dict
-    from oelm_core.presets import load_catalogue
+    from oelm_core.config.catalogue import load_catalogue
 
     catalogue = load_catalogue()
     for family in ("bert", "gpt"):

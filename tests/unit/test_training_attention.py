@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oelm_core.attention_stats import load_patterns, pattern_distance
+from oelm_core.method.attention_stats import load_patterns, pattern_distance
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.metrics import read_metrics
-from oelm_core.training.records import cut_after
+from oelm_core.runs.metrics_file import read_metrics
+from oelm_core.training.recorder import cut_after
 from oelm_core.training.signals import StopRequest
 from oelm_core.training.worker import train_run
 from tests.training_runs import BERT, GPT, experiment, run_folder, texts

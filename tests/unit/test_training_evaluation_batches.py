@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from oelm_core.training.fitting import LargestBatch
+from oelm_core.training.eval_batching import LargestBatch
 from oelm_core.training.memory import PeakMemory
 
 BATCHES = [np.arange(start, min(start + 4, 50)) for start in range(0, 50, 4)]

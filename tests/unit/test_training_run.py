@@ -11,7 +11,7 @@ import pytest
 from safetensors import safe_open
 
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.metrics import read_metrics
+from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.training.signals import StopRequest
 from oelm_core.training.worker import train_run
 from tests.training_runs import BERT, GPT, experiment, figures, run_folder, texts

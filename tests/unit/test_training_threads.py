@@ -10,9 +10,9 @@ import torch
 
 from oelm_core.config import build_experiment
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.metrics import read_metrics
+from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.training.checkpoint import Checkpoint
-from oelm_core.training.records import Records
+from oelm_core.training.recorder import Records
 from oelm_core.training.session import set_threads
 from tests.training_runs import BERT
 

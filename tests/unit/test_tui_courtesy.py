@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oelm_tui.lab import courtesy
+from oelm_tui.snapshots import key_priority
 
 
 def test_a_reader_rests_until_keys_have_been_quiet_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,13 +14,13 @@ def test_a_reader_rests_until_keys_have_been_quiet_for_a_moment(monkeypatch: pyt
         slept.append(seconds)
         clock[0] += seconds
         if len(slept) == 1:
-            courtesy.key_pressed()  # another key while it rests
+            key_priority.key_pressed()  # another key while it rests
 
-    monkeypatch.setattr(courtesy.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(courtesy.time, "sleep", sleep)
-    monkeypatch.setattr(courtesy, "_pressed", float("-inf"))
-    courtesy.give_way()
+    monkeypatch.setattr(key_priority.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(key_priority.time, "sleep", sleep)
+    monkeypatch.setattr(key_priority, "_pressed", float("-inf"))
+    key_priority.give_way()
     assert slept == []
-    courtesy.key_pressed()
-    courtesy.give_way()
-    assert slept == pytest.approx([courtesy.REST, courtesy.REST])
+    key_priority.key_pressed()
+    key_priority.give_way()
+    assert slept == pytest.approx([key_priority.REST, key_priority.REST])

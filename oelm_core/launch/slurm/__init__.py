@@ -6,11 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from oelm_core.launch.slurm.queue import overlay as overlay
-    from oelm_core.launch.slurm.queue import silence as silence
+    from oelm_core.launch.slurm.cancel import delete as delete
+    from oelm_core.launch.slurm.cancel import stop as stop
+    from oelm_core.launch.slurm.job_states import overlay as overlay
+    from oelm_core.launch.slurm.job_states import silence as silence
     from oelm_core.launch.slurm.site import discover as discover
-    from oelm_core.launch.slurm.stopping import delete as delete
-    from oelm_core.launch.slurm.stopping import stop as stop
     from oelm_core.launch.slurm.submit import resume as resume
     from oelm_core.launch.slurm.submit import start as start
     from oelm_core.launch.slurm.submit import start_study as start_study

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from oelm_core.launch.slurm.command import Answer, call
-from oelm_core.launch.slurm.words import Word
+from oelm_core.launch.slurm.job_words import Word
 
 _FORMAT = "%i|%T|%r|%S|%L|%N|%E|%j"  # the name last: it alone may hold a bar
 _FIELD = re.compile(r"(?:^|\s)(JobId|JobState|Reason|StartTime|NodeList|ExitCode|JobName)=(\S*)")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from oelm_core.launch.slurm import queue, submission
-from oelm_core.runs.state import ENDED
+from oelm_core.launch.slurm import job_states, submission
+from oelm_core.runs.status import ENDED
 from oelm_core.runs.store import list_runs
 
 
@@ -28,7 +28,7 @@ def _jobs_under_way(root: Path, own: str) -> list[tuple[int, str]]:
     """(lane, job) of every run of this folder that Slurm still has, oldest first."""
     ours = [run for run in reversed(list_runs(root)) if run.launcher == "slurm" and run.id != own]
     found = []
-    for run in queue.overlay(ours, queue.Desk()):
+    for run in job_states.overlay(ours, job_states.Desk()):
         handed = submission.last(run.folder) if run.state not in ENDED else None
         if handed is not None and handed.job is not None:
             found.append((handed.lane or 0, handed.job))

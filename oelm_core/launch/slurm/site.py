@@ -9,11 +9,11 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from oelm_core.config.plain_yaml import read_yaml
 from oelm_core.config.slurm import Site
 from oelm_core.config.validation import first_problem
 from oelm_core.errors import BadInput
 from oelm_core.launch.slurm.discovery import discover as discover
-from oelm_core.plain_yaml import read_yaml
 from oelm_core.runs.folder import home
 
 

@@ -15,13 +15,13 @@ from oelm_core.config import Experiment, as_dict
 from oelm_core.config.slurm import Site
 from oelm_core.errors import BadInput, LabError, Refused
 from oelm_core.launch.local import describe, queued
-from oelm_core.launch.slurm import ask, lanes, queue, script, submission
+from oelm_core.launch.slurm import ask, job_states, lanes, script, submission
 from oelm_core.launch.slurm.command import call
 from oelm_core.launch.slurm.rejection import explain
 from oelm_core.launch.slurm.site import load_site
 from oelm_core.launch.slurm.submission import Submission
-from oelm_core.runs.folder import RunFolder, create, remove_tree, runs_dir
-from oelm_core.runs.state import ENDED, LIVE
+from oelm_core.runs.folder import RunFolder, create_from, remove_tree, runs_dir
+from oelm_core.runs.status import ENDED, LIVE
 from oelm_core.runs.store import Run, find_run
 
 _NOT_SENT = re.compile(r"unable to contact|connect failure|connection refused|configuration source", re.IGNORECASE)
@@ -69,7 +69,7 @@ def start(
         "worker": os.environ.get("OELM_WORKER"),
     }
     content = describe(experiment.id, study, config, request, command)
-    folder = create(root, experiment.id, config["seed"], {"run": content, "state": _queued()})
+    folder = create_from(root, experiment.id, config["seed"], {"run": content, "state": _queued()})
     try:
         waits_for, unmet = _dependency(head, after_any)
         _write_script(folder, site, asked, per_run, Path.cwd())
@@ -115,21 +115,21 @@ def resume(
     """Submits a run that ended early again, with the script in its folder (edits count) or, if overridden, anew."""
     folder = run if isinstance(run, RunFolder) else run.folder
     _refuse_unless_over(folder, force)
-    content = folder.read("run") or {}
+    content = folder.read_dict("run") or {}
     overrides = list(overrides)
     site = load_site((content.get("config") or {}).get("slurm"), overrides)
     if overrides or not submission.script_path(folder).is_file():
         cwd = Path(str(content.get("cwd") or Path.cwd()))
         asked = str(content.get("devices_asked") or "auto")
         _write_script(folder, site, asked, int(content.get("per_run") or 1), cwd)
-    before = folder.read("state")
+    before = folder.read_dict("state")
     try:
         _submit(folder, site, [], (root or folder.path.parent).absolute(), state=_queued(before))
     except AnswerLost:
         raise
     except LabError:
         if before is not None:
-            folder.write("state", before)
+            folder.write_dict("state", before)
         raise
     return folder
 
@@ -138,7 +138,7 @@ def _refuse_unless_over(folder: RunFolder, force: bool) -> None:
     last = submission.last(folder)
     if last is not None and last.being_sent:
         raise Refused(f"{folder.id} is just being submitted; see `oelm runs`.")
-    truth = queue.true_state(folder)  # adopts a job whose submission was cut short
+    truth = job_states.run_status(folder)  # adopts a job whose submission was cut short
     if truth.state in LIVE and truth.state == "queued" and last is not None and last.job is None:
         adopted = submission.last(folder)
         if adopted is not None and adopted.job is not None:
@@ -159,7 +159,7 @@ def _submit(
     conditions = [*waits_for, *(["afterany:" + ":".join(before)] if before else [])]
     intent = submission.intend(folder, lane)
     if state is not None:
-        folder.write("state", state)
+        folder.write_dict("state", state)
     options = ["--parsable", f"--job-name={intent.name}"]
     options += [f"--dependency={','.join(conditions)}"] if conditions else []
     answer = call("sbatch", *options, str(submission.script_path(folder)), patience=60)
@@ -195,7 +195,7 @@ def _dependency(head: Run | None, after_any: bool) -> tuple[list[str], str | Non
     if head is None:
         return [], None
     if head.launcher == "slurm":
-        head = queue.overlay([head], queue.Desk())[0]
+        head = job_states.overlay([head], job_states.Desk())[0]
     if head.state in ENDED:
         if head.state == "finished" or after_any:
             return [], None
@@ -234,4 +234,4 @@ def _queued(before: dict[str, Any] | None = None) -> dict[str, Any]:
 
 def _end(folder: RunFolder, why: str) -> None:
     state = {**_queued(), "state": "stopped", "reason": "dependency", "message": why, "ended": time.time()}
-    folder.write("state", state)
+    folder.write_dict("state", state)

@@ -1,0 +1,139 @@
+"""The catalogue: finds preset files, joins what they extend, and validates them one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import presets as shipped_presets
+from oelm_core.config import Experiment, Study, build_experiment, build_study, merge
+from oelm_core.config.preset_files import Document, documents_in
+from oelm_core.errors import BadInput, LabError, NotFound, did_you_mean
+from oelm_core.runs.folder import home
+
+Kind = TypeVar("Kind")
+SHIPPED = Path(shipped_presets.__file__).parent
+
+
+@dataclass
+class Catalogue:
+    """All presets that could be read. Broken ones are in `broken`, with the sentence that says why."""
+
+    experiments: dict[str, Experiment] = field(default_factory=dict)
+    studies: dict[str, Study] = field(default_factory=dict)
+    broken: dict[str, LabError] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def experiment(self, name: str) -> Experiment:
+        return self._find(name, self.experiments) or self._explain(name, "preset", self.experiments)
+
+    def named(self, name: str) -> Experiment:
+        """The experiment a command names. An id that two files claim is refused, for it is not clear which is meant."""
+        clash = self._find(name, self.broken)
+        if clash is not None:
+            raise BadInput(str(clash))
+        return self.experiment(name)
+
+    def study(self, name: str) -> Study:
+        return self._find(name, self.studies) or self._explain(name, "study", self.studies)
+
+    @staticmethod
+    def _find(name: str, table: Mapping[str, Kind]) -> Kind | None:
+        return next((value for known, value in table.items() if known.lower() == name.lower()), None)
+
+    def _explain(self, name: str, what: str, table: Mapping[str, object]) -> NoReturn:
+        """Why a name was not found: broken, of the other kind, or unknown (then the nearest names)."""
+        broken = self._find(name, self.broken)
+        if broken is not None:
+            raise BadInput(str(broken))
+        if what == "preset" and self._find(name, self.studies) is not None:
+            raise NotFound(f"'{name}' is a study, not a preset; use: oelm study {name}.")
+        if what == "study" and self._find(name, self.experiments) is not None:
+            raise NotFound(f"'{name}' is a preset, not a study; use: oelm run {name}.")
+        raise NotFound(f"no {what} '{name}'.{did_you_mean(name, table) or ' See: oelm presets.'}")
+
+
+def load_catalogue(extra: Path | None = None) -> Catalogue:
+    """The shipped presets, then `$OELM_HOME/presets`, then `extra`. Nothing broken hides the rest."""
+    folders = [SHIPPED, home() / "presets"]
+    if extra is not None:
+        if not extra.is_dir():
+            raise BadInput(f"--presets {extra}: there is no such folder.")
+        if not any((extra / sub).is_dir() for sub in ("experiments", "studies")):
+            raise BadInput(f"--presets {extra}: there is no folder experiments or studies in it.")
+        folders.append(extra)
+    return load_folders(folders)
+
+
+def load_folders(folders: list[Path]) -> Catalogue:
+    catalogue = Catalogue()
+    documents: dict[tuple[str, str], Document] = {}
+    for folder in folders:
+        for document in documents_in(folder, catalogue.warnings, catalogue.broken):
+            key = ("study" if document.kind == "study" else "experiment", document.name.lower())
+            if key in documents:
+                error = BadInput(f"{document.where}: the id is already used in {documents[key].file}; choose another.")
+                catalogue.broken.setdefault(document.name, error)
+                catalogue.warnings.append(str(error))
+                continue
+            documents[key] = document
+    for document in documents.values():
+        if document.kind != "part":
+            _add(catalogue, document, documents)
+    _check_references(catalogue, documents)
+    return catalogue
+
+
+def _add(catalogue: Catalogue, document: Document, documents: dict[tuple[str, str], Document]) -> None:
+    try:
+        if document.kind == "study":
+            catalogue.studies[document.name] = build_study(document.content, document.where)
+        else:
+            content = _extended(document, documents, ())
+            catalogue.experiments[document.name] = build_experiment(content, document.where)
+    except LabError as error:
+        catalogue.broken[document.name] = error
+        catalogue.warnings.append(str(error))
+
+
+def _extended(document: Document, documents: dict[tuple[str, str], Document], below: tuple[str, ...]) -> dict[str, Any]:
+    """The document's content on top of everything it extends, nearest last."""
+    if document.name in below:
+        raise BadInput(f"{document.where}: extends goes round in a circle: {' -> '.join((*below, document.name))}.")
+    own = dict(document.content)
+    parents = own.pop("extends", [])
+    if not isinstance(parents, (str, list)):
+        raise BadInput(f"{document.where}: key 'extends' is {parents!r}; it should be a preset's id or a list of ids.")
+    joined: dict[str, Any] = {}
+    for name in [parents] if isinstance(parents, str) else parents:
+        parent = documents.get(("experiment", str(name).lower()))
+        if parent is None:
+            known = [d.name for d in documents.values() if d.kind != "study"]
+            raise BadInput(f"{document.where}: extends '{name}', which does not exist.{did_you_mean(str(name), known)}")
+        joined = merge(joined, _extended(parent, documents, (*below, document.name)))
+    for key in ("part", "id", "title", "published", "about"):  # an arm's own story is not inherited
+        joined.pop(key, None)
+    return merge(joined, own)
+
+
+def _check_references(catalogue: Catalogue, documents: Mapping[tuple[str, str], Document]) -> None:
+    known = {name.lower() for name in catalogue.experiments}
+    for name, experiment in list(catalogue.experiments.items()):
+        if experiment.baseline and experiment.baseline.lower() not in known:
+            where = documents["experiment", name.lower()].where
+            _drop(catalogue, catalogue.experiments, name, where, "baseline", experiment.baseline)
+    for name, study in list(catalogue.studies.items()):
+        missing = [arm for arm in study.arms if arm.lower() not in known]
+        if missing:
+            where = documents["study", name.lower()].where
+            _drop(catalogue, catalogue.studies, name, where, "arm", missing[0])
+
+
+def _drop(catalogue: Catalogue, table: dict[str, Any], name: str, where: str, key: str, wanted: str) -> None:
+    del table[name]  # first: a preset is no suggestion for its own baseline
+    hint = did_you_mean(wanted, catalogue.experiments)
+    error = BadInput(f"{where}: {key} '{wanted}' is not among the presets.{hint}")
+    catalogue.broken[name] = error
+    catalogue.warnings.append(str(error))

@@ -1,0 +1,195 @@
+"""How numbers are written for people: metrics, gaps, p-values, times, sizes, counts. Decided here and nowhere else."""
+
+from __future__ import annotations
+
+import math
+
+from oelm_core.metric import metric_named
+
+
+def metric_value(name: str | None, value: float | None, *, unit: bool = False) -> str:
+    """Shares in percent, with `unit` saying so; perplexity and loss as they are.
+
+    >>> metric_value("accuracy", 0.9117), metric_value("f1", 0.5, unit=True), metric_value("perplexity", 5.0431)
+    ('91.17', '50.00 %', '5.043')
+    """
+    if value is None:
+        return ""
+    if not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf"
+    if metric_named(name).is_share:
+        return percent(value) if unit else f"{value * 100:.2f}"
+    size_of_it = abs(value)
+    digits = 3 if size_of_it < 10 else 2 if size_of_it < 1000 else 1
+    return f"{value:.{digits}f}" if size_of_it < 1e5 else f"{value:.1e}"
+
+
+def metric(name: str | None, value: float | None) -> str:
+    """
+    >>> metric("accuracy", 0.9128), metric("perplexity", None)
+    ('acc 91.28', '-')
+    """
+    return "-" if name is None or value is None else f"{metric_named(name).short} {metric_value(name, value)}"
+
+
+def p_value(p: float | None) -> str:
+    """
+    >>> p_value(0.0804), p_value(0.00001)
+    ('p = 0.080', 'p < 0.001')
+    """
+    if p is None:
+        return "p unknown"
+    if p < 0.001:
+        return "p < 0.001"
+    return f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
+
+
+def chance(p: float | None) -> str:
+    """What a p-value means for the reader.
+
+    >>> chance(0.08)
+    'could be chance: p = 0.080'
+    """
+    if p is None:
+        return "not testable"
+    return f"{'unlikely to be chance' if p < 0.05 else 'could be chance'}: {p_value(p)}"
+
+
+def points(value: float, digits: int = 2) -> str:
+    """A difference of fractions in percentage points: -0.0184 -> '-1.84 pp'."""
+    return f"{value * 100:+.{digits}f} pp"
+
+
+def relative(value: float, digits: int = 1) -> str:
+    return f"{value * 100:+.{digits}f} %"
+
+
+def percent(value: float, digits: int = 2) -> str:
+    return f"{value * 100:.{digits}f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """At most six characters; "" when it is not known.
+
+    >>> [duration(s) for s in (7, 95, 4320, 90000, 900000)]
+    ['7s', '1m35s', '1h12m', '1d01h', '10d']
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return ""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h" if whole < 5 * 86400 else f"{whole // 86400}d"
+
+
+def duration_words(seconds: float) -> str:
+    """For sentences and reports.
+
+    >>> duration_words(16260), duration_words(2148), duration_words(41.5)
+    ('4 h 31 min', '35 min 48 s', '41.5 s')
+    """
+    if seconds >= 3600:
+        minutes = round(seconds / 60)
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    if seconds >= 60:
+        whole = round(seconds)
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{seconds:.1f} s"
+
+
+def age(seconds: float) -> str:
+    """One unit is enough: 4m, 3h, 2d."""
+    whole = max(0, int(seconds))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if whole >= size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
+def step_time(seconds: float | None) -> str:
+    """
+    >>> step_time(0.3218), step_time(2.5)
+    ('321.8 ms', '2.500 s')
+    """
+    if seconds is None:
+        return ""
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.3f} s"
+
+
+def rate(steps_per_second: float | None) -> str:
+    """Steps a second, or seconds a step where that reads better."""
+    if not steps_per_second or not math.isfinite(steps_per_second):
+        return ""
+    if steps_per_second >= 1:
+        return f"{steps_per_second:.3g}/s" if steps_per_second < 1000 else f"{count(steps_per_second)}/s"
+    return f"{1 / steps_per_second:.3g}s/it"
+
+
+def flops(per_second: float) -> str:
+    """
+    >>> flops(3.2e9), flops(1.4e13)
+    ('3.2 GFLOP/s', '14 TFLOP/s')
+    """
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if per_second >= size:
+            return f"{per_second / size:.2g} {unit}FLOP/s"
+    return f"{per_second:.2g} FLOP/s"
+
+
+def count(value: float | None) -> str:
+    """
+    >>> count(950), count(6315), count(61234), count(1e6)
+    ('950', '6315', '61.2k', '1M')
+    """
+    if value is None:
+        return "?"
+    if abs(value) < 10_000:
+        return f"{value:.0f}"
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.1f}".removesuffix(".0") + unit
+    return f"{value:.0f}"
+
+
+def size(count_of_bytes: float | None) -> str:
+    """Bytes in binary units.
+
+    >>> size(512), size(3_900_000_000)
+    ('512 B', '3.6 GiB')
+    """
+    if count_of_bytes is None:
+        return "?"
+    value = float(count_of_bytes)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
+def size_short(count_of_bytes: float | None) -> str:
+    """For narrow columns.
+
+    >>> size_short(23.7e9), size_short(512), size_short(3.1e6)
+    ('22.1G', '512B', '3.0M')
+    """
+    if count_of_bytes is None:
+        return "?"
+    value = float(count_of_bytes)
+    for unit in ("B", "K", "M"):
+        if value < 1000:
+            return f"{value:.0f}{unit}" if unit == "B" or value >= 100 else f"{value:.1f}{unit}"
+        value /= 1024
+    return f"{value:.1f}G" if value < 1000 else f"{value / 1024:.1f}T"
+
+
+def listed(names: list[str] | tuple[str, ...]) -> str:
+    """
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""

@@ -1,0 +1,165 @@
+"""What a run may take: `--device auto|cpu|2,3` and `--per-run N` turned into devices of this very machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+from oelm_core.errors import BadInput, NotFound
+from oelm_core.launch.queue import Ticket
+from oelm_core.launch.spawn import importable
+from oelm_core.runs import attempts
+from oelm_core.runs.folder import RunFolder
+
+CORES_AT_MOST = 8
+"""Cores of a CPU run that does not say how many threads it wants."""
+BUSY_BYTES = 1 << 30
+"""Memory in use on a card from which we take it that somebody unseen works there."""
+
+
+class Want(NamedTuple):
+    """Which devices, how many of them."""
+
+    kind: str
+    """cuda or cpu."""
+    needs: int
+    allowed: tuple[str, ...]
+    """Names as used for leases: UUIDs of cards, core-N for cores."""
+
+
+def parse_device(text: str) -> list[str] | None:
+    """None for auto, [] for cpu, else the cards named: indices, MIG instances like 0:1, or UUIDs."""
+    text = text.strip()
+    if text.lower() in ("auto", "cpu"):
+        return None if text.lower() == "auto" else []
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if not (name.replace(":", "").isdigit() or name.startswith(("GPU-", "MIG-"))):
+            raise BadInput(f"--device {text}: write auto, cpu, or the numbers of cards such as 2,3.")
+    if not names or len(set(names)) != len(names):
+        raise BadInput(f"--device {text}: write each card once, such as 2,3.")
+    return names
+
+
+def own_cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0))
+
+
+def cores_wanted(threads: int | None, per_run: int) -> int:
+    """Cores of a CPU run: its threads for every process, never more than there are."""
+    there = len(own_cores())
+    return min(there, threads * per_run if threads else max(per_run, min(there, CORES_AT_MOST)))
+
+
+def resolve(asked: str, per_run: int, threads: int | None, cards: list[dict[str, Any]]) -> Want:
+    """The devices a request means on this machine; `cards` as probed (empty without an NVIDIA driver)."""
+    names = parse_device(asked)
+    if names == [] or (names is None and not cards):
+        if per_run > len(own_cores()):
+            raise BadInput(f"--per-run {per_run} wants more processes than the {len(own_cores())} cores here.")
+        return Want("cpu", cores_wanted(threads, per_run), tuple(f"core-{core}" for core in own_cores()))
+    if names is None:
+        chosen = visible([card for card in cards if card.get("uuid") and not card.get("is_mig_parent")])
+        if not chosen:
+            why = next((f": {card['error']}" for card in cards if card.get("error")), " that this process may see")
+            raise NotFound(f"no card answers here{why}; use --device cpu to train without one.")
+    else:
+        chosen = [find_card(name, cards) for name in names]
+        if len({card["uuid"] for card in chosen}) < len(chosen):  # by its number and by its UUID
+            raise BadInput(f"--device {asked}: write each card once, such as 2,3.")
+    if per_run > len(chosen):
+        raise BadInput(f"--per-run {per_run} wants more cards than the {len(chosen)} of --device {asked}.")
+    return Want("cuda", per_run, tuple(str(card["uuid"]) for card in chosen))
+
+
+def find_card(name: str, cards: list[dict[str, Any]]) -> dict[str, Any]:
+    """The card with this number or UUID; NotFound says which there are, BadInput that it is in parts."""
+    for card in cards:
+        if name in (label(card), card.get("uuid")):
+            if not card.get("uuid"):
+                raise NotFound(f"GPU {name} does not answer: {card.get('error')}.")
+            if card.get("is_mig_parent"):
+                parts = [label(one) for one in cards if one.get("mig") is not None and one["index"] == card["index"]]
+                raise BadInput(f"GPU {name} is divided; name one of its MIG instances: {', '.join(parts)}.")
+            return card
+    if not cards:
+        raise NotFound(f"no GPU {name}: there is no NVIDIA driver here; use --device cpu.")
+    raise NotFound(f"no GPU {name}; this machine has {', '.join(map(label, cards))}.")
+
+
+def label(card: dict[str, Any]) -> str:
+    """A card's number as people write it: 2, or 2:0 for the first MIG instance on it."""
+    mig = card.get("mig")
+    return str(card.get("index")) if mig is None else f"{card.get('index')}:{mig}"
+
+
+def visible(cards: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Only the cards CUDA_VISIBLE_DEVICES leaves to us, where somebody set it."""
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if setting is None:
+        return cards
+    named = [name.strip() for name in setting.split(",") if name.strip()]
+    return [
+        card
+        for card in cards
+        if label(card) in named
+        or any(name.startswith(("GPU-", "MIG-")) and str(card["uuid"]).startswith(name) for name in named)
+    ]
+
+
+def with_devices(ticket: Ticket, cards: list[dict[str, Any]]) -> Ticket:
+    """A ticket whose runner is not up yet, as this machine would fill it in: it must not lose its place meanwhile."""
+    if ticket.allowed is not None:
+        return ticket
+    try:
+        want = resolve(ticket.asked, ticket.cards, None, cards)
+    except (BadInput, NotFound):
+        return ticket._replace(allowed=())
+    want = want._replace(needs=ticket.cards if want.kind == "cuda" else ticket.cores)
+    if ticket.beside:
+        want = want._replace(allowed=same_devices(want, RunFolder(ticket.beside)) or ())
+    return ticket._replace(allowed=want.allowed, needs=want.needs)
+
+
+def same_devices(want: Want, partner: RunFolder) -> tuple[str, ...] | None:
+    """The devices of a run to be run beside, as far as they are enough; None while it has none."""
+    devices = (attempts.last(partner) or {}).get("leases")
+    if not devices:
+        return None
+    same = tuple(device for device in devices if device in want.allowed)
+    return same if len(same) >= want.needs else want.allowed
+
+
+def somebody_on(card: dict[str, Any]) -> str | None:
+    """Who uses a card that has no lease, in words; None when nobody does."""
+    for running in card.get("processes") or []:
+        memory = running.get("memory")
+        size = f", {memory / 1e9:.1f} GB" if isinstance(memory, int | float) else ""
+        return f"GPU {label(card)} used by {running.get('user') or 'another user'}, pid {running.get('pid')}{size}"
+    used = card.get("memory_used")
+    if isinstance(used, int | float) and used > BUSY_BYTES and card.get("mig") is None:
+        return f"GPU {label(card)} used by somebody unseen, {used / 1e9:.1f} GB"
+    if used is None and card.get("error"):
+        return f"GPU {label(card)} does not answer: {card['error']}"
+    return None
+
+
+def probe(patience: float = 20.0) -> list[dict[str, Any]] | None:
+    """The cards of this machine as NVML sees them, asked in another process; None when the driver hangs.
+
+    A driver that hangs then cannot hang the runner, and a hundred waiting runners do not each hold NVML in memory.
+    """
+    command = [sys.executable, "-m", "oelm_core.devices.probe"]
+    try:
+        answer = subprocess.run(
+            command, env=importable(dict(os.environ)), capture_output=True, timeout=patience, check=False
+        )
+        cards = json.loads(answer.stdout)
+    except subprocess.TimeoutExpired:
+        return None
+    except (OSError, ValueError):
+        return []
+    return cards if isinstance(cards, list) else []

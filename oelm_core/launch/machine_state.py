@@ -1,0 +1,93 @@
+"""The machine's state around a run: load, memory, temperature and who else works, so timings can be judged later."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from oelm_core.launch.device_request import probe
+from oelm_core.runs import process
+
+_SAMPLE = 0.2
+_BUSY = 0.1
+"""Share of a core from which a process counts as busy."""
+
+
+def look(kind: str) -> dict[str, Any]:
+    """A record of now; cards are asked only for runs that use them."""
+    seen: dict[str, Any] = {
+        "t": time.time(),
+        "load": _load(),
+        "memory_available": _memory_available(),
+        "temperature": _temperature(),
+        "busy": _busy_processes(),
+    }
+    if kind == "cuda":
+        keys = ("index", "mig", "uuid", "utilisation", "memory_used", "temperature", "power", "throttled", "processes")
+        seen["gpus"] = [{key: card.get(key) for key in keys} for card in probe() or []]
+    return seen
+
+
+def _load() -> list[float] | None:
+    try:
+        return [round(value, 2) for value in os.getloadavg()]
+    except OSError:
+        return None
+
+
+def _memory_available() -> int | None:
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _temperature() -> float | None:
+    """The hottest thermal zone, degrees C; None where the machine does not tell."""
+    try:
+        zones = [name for name in os.listdir("/sys/class/thermal") if name.startswith("thermal_zone")]
+    except OSError:
+        return None
+    values = [_read(f"/sys/class/thermal/{zone}/temp").strip() for zone in zones]
+    return max((int(value) / 1000 for value in values if value.lstrip("-").isdigit()), default=None)
+
+
+def _busy_processes(limit: int = 5) -> list[dict[str, Any]]:
+    """Processes other than ours that use a noticeable part of a core: `{pid, uid, name, cores}`, busiest first."""
+    before, started = _cpu_seconds(), time.monotonic()
+    time.sleep(_SAMPLE)
+    elapsed = time.monotonic() - started
+    ours = {os.getpid(), *process.descendants()}
+    shares = {
+        pid: (spent - before[pid]) / elapsed
+        for pid, spent in _cpu_seconds().items()
+        if pid in before and pid not in ours
+    }
+    busiest = sorted((share, pid) for pid, share in shares.items() if share >= _BUSY)[::-1][:limit]
+    return [
+        {"pid": pid, "uid": _owner(pid), "name": _read(f"/proc/{pid}/comm").strip(), "cores": round(share, 2)}
+        for share, pid in busiest
+    ]
+
+
+def _cpu_seconds() -> dict[int, float]:
+    spent = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            text = _read(f"/proc/{name}/stat")
+            fields = text[text.rfind(")") + 2 :].split()
+            if len(fields) > 12:
+                spent[int(name)] = (int(fields[11]) + int(fields[12])) / process.TICKS
+    return spent
+
+
+def _owner(pid: int) -> int | None:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def _read(path: str) -> str:
+    return process.read_text(path)

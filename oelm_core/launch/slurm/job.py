@@ -1,0 +1,158 @@
+"""Inside a job: what the runner knows of its allocation, how it takes its run over again, and how it queues again.
+
+Light: the runner imports it, so no pydantic here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, NamedTuple
+
+from oelm_core.launch.acquire import Taken
+from oelm_core.launch.slurm import ask, submission
+from oelm_core.launch.slurm.command import call
+from oelm_core.launch.slurm.submission import Submission
+from oelm_core.runs import process
+from oelm_core.runs.folder import RunFolder
+
+FIRST_PORT, PORTS = 20000, 20000
+
+
+class Given(Taken):
+    """Devices that Slurm chose: no leases, for it keeps others away, and no cores to bind to, for it has done that."""
+
+    @property
+    def names(self) -> list[str]:
+        return [f"gpu:{card['index']}" for card in self.cards] or ["cpu"]
+
+
+class Job(NamedTuple):
+    """The allocation this runner lives in."""
+
+    id: str
+    restart: int
+    nodes: int
+    node: str
+    cards: tuple[str, ...]
+    """As Slurm put them into CUDA_VISIBLE_DEVICES; empty when none were asked for."""
+    cores: int | None
+    max_requeues: int
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As written into attempts/N.json."""
+        return {"job": self.id, "restart": self.restart, "node": self.node, "nodes": self.nodes}
+
+    def takes_over(self, before: dict[str, Any]) -> bool:
+        """Whether the attempt before was a job that Slurm says is over: this one requeued, or an earlier submission."""
+        slurm = before.get("slurm")
+        if not isinstance(slurm, dict) or not slurm.get("job"):
+            return False
+        if slurm["job"] == self.id:
+            return int(slurm.get("restart") or 0) < self.restart
+        told = ask.about_jobs([str(slurm["job"])])
+        word = told.words.get(str(slurm["job"]))
+        return told.silence is None and (word is None or word.over)
+
+    def introduce(self, folder: RunFolder) -> None:
+        """Makes the job known to readers where it is not on record: sbatch by hand, or an answer that was lost."""
+        last = submission.last(folder)
+        if last is not None and last.job == self.id:
+            return
+        if last is None or last.job is not None or os.environ.get("SLURM_JOB_NAME") != last.name:
+            last = submission.intend(folder, None)
+        submission.record(folder, Submission(last.number, last.name, last.asked, last.who, self.id, last.lane))
+
+    def devices(self, asked: str) -> Given:
+        if asked == "cpu" or not self.cards:
+            return Given("cpu", [], [], [])
+        return Given("cuda", [], [{"index": card, "uuid": None} for card in self.cards], [])
+
+    def threads(self, ranks: int) -> int:
+        """Threads of each process of a CPU run, of the cores Slurm gave on one node."""
+        cores = self.cores or len(os.sched_getaffinity(0))
+        return max(1, cores * self.nodes // ranks)
+
+    def worker_command(self, command: list[str], ranks: int) -> list[str]:
+        """The worker's command as it is on one node; on several, torchrun on each of them under one srun."""
+        if self.nodes == 1:
+            return command
+        cores = os.environ.get("SLURM_CPUS_PER_TASK")
+        port = FIRST_PORT + (int(self.id) * 7 + self.restart) % PORTS if self.id.isdigit() else FIRST_PORT
+        meeting = [
+            f"--nnodes={self.nodes}",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint={process.host()}:{port}",
+            f"--rdzv-id={self.id}-{self.restart}",
+        ]
+        spread: list[str] = []
+        for part in command:
+            if part == "--standalone":
+                spread += meeting
+            elif part.startswith("--nproc-per-node="):
+                spread.append(f"--nproc-per-node={ranks // self.nodes}")
+            else:
+                spread.append(part)
+        return [
+            _srun(),
+            *(f"--nodes={self.nodes}", f"--ntasks={self.nodes}", "--ntasks-per-node=1"),
+            *([f"--cpus-per-task={cores}"] if cores else []),  # since 22.05 srun no longer inherits it
+            *("--kill-on-bad-exit=1", "--wait=60"),
+            *("env", "-u", "OELM_RUNNER_PID"),  # a pid means nothing on another node; Slurm ends the ranks
+            *spread,
+        ]
+
+    def signal_ranks(self, name: str) -> None:
+        """Sends a signal to every rank on every node, past srun: srun itself would answer TERM by killing them.
+
+        Without --batch or --full, scancel reaches the steps only and not this runner.
+        """
+        call("scancel", f"--signal={name}", self.id)
+
+    def why_not_again(self, progressed: bool) -> str | None:
+        """Why a run that saved at its limit is not queued again, in a sentence; None when it may be."""
+        if self.restart >= self.max_requeues:
+            times = "once" if self.restart == 1 else f"{self.restart} times"
+            return f"Saved at the time limit; it was queued again {times}, as often as max_requeues allows; resume it."
+        if not progressed:
+            return "Saved at the time limit without a single new step; give it more time, then resume it."
+        return None
+
+    def requeue(self) -> str | None:
+        """Puts this job back in line (Slurm then ends it, this process with it); Slurm's words when it refuses."""
+        for wait in (1.0, 3.0, 10.0, None):
+            answer = call("scontrol", "requeue", self.id)
+            if answer.ok:
+                return None
+            if wait is None or not answer.unreachable:
+                break
+            time.sleep(wait)
+        return answer.error or "scontrol requeue failed"
+
+
+def current_job(run_id: str) -> Job | None:
+    """The job this process is the runner of; None for a local run, even one started from within some job."""
+    if os.environ.get("OELM_JOB_OF") != run_id or not os.environ.get("SLURM_JOB_ID"):
+        return None
+    cards = os.environ.get("CUDA_VISIBLE_DEVICES", "") if os.environ.get("SLURM_JOB_GPUS") else ""
+    return Job(
+        os.environ["SLURM_JOB_ID"],
+        _number("SLURM_RESTART_COUNT") or 0,
+        _number("SLURM_JOB_NUM_NODES") or 1,
+        os.environ.get("SLURMD_NODENAME") or process.host(),
+        tuple(card for card in cards.split(",") if card),
+        _number("SLURM_CPUS_ON_NODE"),
+        _number("OELM_MAX_REQUEUES") or 0,
+    )
+
+
+def _srun() -> str:
+    import shutil
+
+    return shutil.which("srun") or "srun"
+
+
+def _number(name: str) -> int | None:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdigit() else None

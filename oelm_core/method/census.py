@@ -1,0 +1,96 @@
+"""Counts parameters: total, trainable, frozen, by component and by layer; and the bytes a checkpoint will take."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from oelm_core.config import Experiment
+
+ADAM_BYTES = 8
+"""Two fp32 moments per trained parameter. Adam's step counts and file headers, some KiB, are left out."""
+
+
+def census(model: nn.Module, thaws: Collection[str] = ()) -> dict[str, Any]:
+    """`{total, trainable, frozen, by_component, by_layer, bytes}` of a model; a tied weight is counted once.
+
+    by_component and by_layer map a name to `{total, trainable, frozen}`; layers are "0", "1", ... and "outside".
+    bytes are those of the last checkpoint's tensors: parameters named in `thaws` are frozen now and have moments then.
+    """
+    component, layer = _places(model)
+    by_component: dict[str, dict[str, int]] = {}
+    by_layer: dict[str, dict[str, int]] = {}
+    total = _empty()
+    weights = moments = 0
+    for name, parameter in model.named_parameters():  # named_parameters gives a shared tensor once
+        count, trains = parameter.numel(), parameter.requires_grad
+        weights += count * parameter.element_size()
+        moments += ADAM_BYTES * count if trains or name in thaws else 0
+        for row in (
+            total,
+            by_component.setdefault(component[id(parameter)], _empty()),
+            by_layer.setdefault(layer.get(id(parameter), "outside"), _empty()),
+        ):
+            row["total"] += count
+            row["trainable" if trains else "frozen"] += count
+    return {
+        **total,
+        "by_component": by_component,
+        "by_layer": by_layer,
+        "bytes": {"weights": weights, "optimiser": moments, "checkpoint": weights + moments},
+    }
+
+
+def census_of(experiment: Experiment) -> dict[str, Any]:
+    """The census of an experiment as it will start, on the meta device: no network, no weights, no memory."""
+    from oelm_core.method.freezing import apply_freezing
+    from oelm_core.models import build
+
+    model = build(experiment, device="meta", seed=experiment.seed)
+    frozen = apply_freezing(model, experiment.method)
+    return census(model, frozen.thaws)
+
+
+def _empty() -> dict[str, int]:
+    return {"total": 0, "trainable": 0, "frozen": 0}
+
+
+def _places(model: nn.Module) -> tuple[dict[int, str], dict[int, str]]:
+    """For each parameter (by identity): what it belongs to, and in which layer."""
+    from oelm_core.models.structure import ADDED, attention_layers, head_modules
+
+    component: dict[int, str] = {}
+    layer_of: dict[int, str] = {}
+    for name, module in head_modules(model):
+        label = name.rpartition(".")[2]
+        for parameter in module.parameters():
+            component[id(parameter)] = "classifier" if label in ("score", "pre_classifier") else label
+    for layer in attention_layers(model):
+        named = {"query": (layer.query,), "key": (layer.key,), "value": (layer.value,), "ffn": layer.ffn}
+        if layer.output is not None:
+            named["output"] = (layer.output,)
+        for label, linears in named.items():
+            for linear in linears:
+                component.update((id(p), label) for p in linear.parameters(recurse=False))
+        for parameter in layer.block.parameters():
+            layer_of[id(parameter)] = str(layer.index)
+    for module in model.modules():
+        if "Norm" in type(module).__name__:
+            component.update((id(p), "norm") for p in module.parameters(recurse=False))
+    for name, parameter in model.named_parameters():
+        parts = name.split(".")
+        if ADDED & set(parts):
+            component[id(parameter)] = _added(parts)
+        elif "embed" in name:
+            component[id(parameter)] = "embeddings"  # a tied head counts here: it is the same tensor
+        component.setdefault(id(parameter), "other")
+    return component, layer_of
+
+
+def _added(parts: list[str]) -> str:
+    if "extras" in parts:
+        return parts[-1]
+    return "adapter" if "adapter" in parts else "lora"

@@ -1,0 +1,187 @@
+"""Checks of published results: k of n, best against its own curve, differences, ratios, averages, one-seed claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from oelm_core.compare.comparison import Finding
+from oelm_core.compare.statistics import mcnemar_range
+from oelm_core.formatting import listed, metric_value, p_value, percent, points, relative
+from oelm_core.published.figures import Figure, derived, figure, of, sources
+
+if TYPE_CHECKING:
+    from oelm_core.config import Experiment
+
+
+def granularity(experiment: Experiment, figures: Sequence[Figure]) -> list[Finding]:
+    """An accuracy on n examples is k of n; anything else was not measured on them."""
+    n = experiment.data.eval_examples
+    if not n or not experiment.published:
+        return []
+    claimed = [("", one) for one in of(figures, "accuracy", "best_accuracy")]
+    source = experiment.published.source
+    claimed += [
+        (f" at step {point.step:,}", figure("accuracy", point.accuracy, point.source or source))
+        for point in experiment.published.curve
+        if point.accuracy is not None
+    ]
+    impossible = [
+        (where, one) for where, one in claimed if not any(one.low <= k / n <= one.high for k in _near(one, n))
+    ]
+    if not impossible:
+        return []
+    said = [f"{percent(one.value)}{where} (nearest {_nearest(one, n)})" for where, one in impossible]
+    why = f"{listed(said)} cannot be a share of {n:,} examples: no whole number of right answers gives it."
+    return [Finding("breaks", "granularity", (experiment.id,), why, None, sources(*(one for _, one in impossible)))]
+
+
+def _near(one: Figure, n: int) -> range:
+    return range(max(0, math.floor(one.low * n)), min(n, math.ceil(one.high * n)) + 1)
+
+
+def _nearest(one: Figure, n: int) -> str:
+    k = round(one.value * n)
+    return f"{k}/{n} = {percent(k / n)}"
+
+
+def best_against_curve(experiment: Experiment, figures: Sequence[Figure]) -> list[Finding]:
+    """The best of a run cannot be worse than a point of its own curve."""
+    if not experiment.published:
+        return []
+    lower = experiment.metric in ("perplexity", "loss")
+    points_of = [(p.step, getattr(p, experiment.metric, None)) for p in experiment.published.curve]
+    curve = [(step, value) for step, value in points_of if value is not None]
+    claims = of(figures, experiment.metric, f"best_{experiment.metric}")
+    if not curve or not claims:
+        return []
+    best = (min if lower else max)(claims, key=lambda one: one.value)
+    step, peak = (min if lower else max)(curve, key=lambda point: point[1])
+    top = figure(experiment.metric, peak)
+    worse = best.low > top.high if lower else best.high < top.low
+    if not worse:
+        return []
+    shown = [metric_value(experiment.metric, value, unit=True) for value in (best.value, peak)]
+    why = (
+        f"the best {experiment.metric} is given as {shown[0]}, but the run's own curve has {shown[1]} at step {step:,}."
+    )
+    return [Finding("breaks", "best and curve", (experiment.id,), why, None, best.source)]
+
+
+def perplexity_and_loss(experiment: Experiment, figures: Sequence[Figure]) -> list[Finding]:
+    """Perplexity is exp of the loss, for the result and for every point of the curve."""
+    if experiment.metric != "perplexity" or not experiment.published:
+        return []
+    pairs = [("", ppl, loss) for ppl in of(figures, "perplexity") for loss in of(figures, "loss")]
+    for point in experiment.published.curve:
+        if point.perplexity is not None and point.loss is not None:
+            where = f" at step {point.step:,}"
+            pairs.append(
+                (where, figure("perplexity", point.perplexity), figure("loss", point.loss, point.source or ""))
+            )
+    found = []
+    for where, perplexity, loss in pairs:
+        expected = derived("perplexity", math.exp, loss)
+        if not expected.agrees(perplexity):
+            why = f"perplexity {perplexity.value:g}{where} is not exp({loss.value:g}) = {expected.value:.3f}."
+            found.append(
+                Finding("breaks", "perplexity and loss", (experiment.id,), why, None, sources(perplexity, loss))
+            )
+    return found
+
+
+def differences(
+    claims: Sequence[Figure], arm: Experiment, reference: Experiment, values: dict[str, Figure]
+) -> list[Finding]:
+    """Claimed gaps, retention and targets of `arm` against `reference`, recomputed from `values` (by preset id)."""
+    ours, theirs = values.get(arm.id), values.get(reference.id)
+    if ours is None or theirs is None:
+        return []
+    found = []
+    for claim in claims:
+        if claim.what in ("delta", "relative_delta") and (claim.what == "delta") == (arm.metric != "perplexity"):
+            relative_gap = claim.what == "relative_delta"
+            expected = derived("gap", (lambda a, b: a / b - 1) if relative_gap else (lambda a, b: a - b), ours, theirs)
+            show: Callable[[float], str] = relative if relative_gap else points
+        elif claim.what == "retention":
+            expected, show = derived("retention", lambda a, b: a / b, ours, theirs), _share
+        elif claim.what == f"target_{arm.metric}" and arm.target and arm.target.of:
+            factor = arm.target.at_most or arm.target.at_least or 1.0
+            expected = derived("target", lambda b, by=factor: b * by, theirs)
+            show = _plain
+        else:
+            continue
+        if not expected.agrees(claim):
+            pair = f"{_shown(arm, ours)} against {_shown(reference, theirs)}"
+            name = claim.what.replace("_", " ")
+            why = f"{name} given as {show(claim.value)}, but {pair} make {show(expected.value)}."
+            found.append(Finding("breaks", "ratio", (arm.id, reference.id), why, None, claim.source))
+    return found
+
+
+def _share(value: float) -> str:
+    return percent(value)
+
+
+def _plain(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _shown(experiment: Experiment, value: Figure) -> str:
+    return (
+        metric_value(experiment.metric, value.value, unit=True)
+        if experiment.metric != "perplexity"
+        else f"{value.value:g}"
+    )
+
+
+def averages(
+    study_id: str, claims: Sequence[Figure], pairs: Sequence[tuple[Experiment, Experiment]], values: dict[str, Figure]
+) -> list[Finding]:
+    """Averages over the data sets of a study, from its own pairs."""
+    known = [(values[arm.id], values[base.id], arm) for arm, base in pairs if arm.id in values and base.id in values]
+    if len(known) < 2:
+        return []
+    found = []
+    for claim in claims:
+        if claim.what == "mean_delta":
+            each = [derived("delta", lambda a, b: a - b, ours, theirs) for ours, theirs, _ in known]
+            show: Callable[[float], str] = points
+        elif claim.what == "mean_retention":
+            each = [derived("retention", lambda a, b: a / b, ours, theirs) for ours, theirs, _ in known]
+            show = _share
+        else:
+            continue
+        mean = Figure(claim.what, *(sum(getattr(e, end) for e in each) / len(each) for end in ("value", "low", "high")))
+        if not mean.agrees(claim):
+            parts = listed([show(one.value) for one in each])
+            name = claim.what.replace("_", " ")
+            why = f"{name} given as {show(claim.value)}, but the table's own rows, {parts}, average {show(mean.value)}."
+            arms = tuple(arm.id for _, _, arm in known)
+            found.append(Finding("breaks", "average", arms, why, None, f"{claim.source} (study {study_id})"))
+    return found
+
+
+def one_seed(arm: Experiment, base: Experiment, values: dict[str, Figure]) -> list[Finding]:
+    """What a single pair of accuracies on n examples can prove, whatever the unpublished predictions were."""
+    n = arm.data.eval_examples
+    if not n or arm.metric != "accuracy" or arm.id not in values or base.id not in values:
+        return []
+    wrong = [n - round(values[side.id].value * n) for side in (base, arm)]
+    net = wrong[1] - wrong[0]
+    if net == 0:
+        return []
+    low, high, last = mcnemar_range(wrong[0], wrong[1], n)
+    if high < 0.05:
+        return []
+    bound = f"significant only if they disagree on at most {last:,}" if last else "never significant"
+    why = (
+        f"one seed; the gap is {abs(net):,} of {n:,} examples, and without the predictions exact McNemar allows "
+        f"{p_value(low)} to {p_value(high)} ({bound})."
+    )
+    return [
+        Finding(
+            "note", "one seed", (base.id, arm.id), why, f"oelm run {base.id} {arm.id} --seed 42 --seed 43 --seed 44"
+        )
+    ]

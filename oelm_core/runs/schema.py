@@ -1,0 +1,613 @@
+"""Every record a run folder holds, as a type: what is written, what is read back, and which key does not fit.
+
+msgspec does the work: typed like pydantic, but light enough for a hundred waiting runners (no pydantic in a runner).
+Unknown keys are passed over, missing ones take their default: folders of older and newer versions stay readable.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+SCHEMA = 1
+"""Version of the records, kept in run.json and result.json."""
+
+State = Literal["queued", "waiting", "starting", "running", "stopping", "finished", "failed", "stopped"]
+
+
+class Record(Struct):
+    """A JSON file of a run folder. `FILE` is its name there; "" for a part of another record."""
+
+    FILE: ClassVar[str] = ""
+    RENAMED: ClassVar[dict[str, str]] = {}
+    """Keys of older versions -> what they are called now."""
+
+
+# -- who did it ------------------------------------------------------------------------------------------------------
+
+
+class Worker(Struct):
+    """One process: its pid, and when it started (epoch seconds), so that a reused pid is not taken for it."""
+
+    pid: int
+    started: float | None = None
+
+
+class ProcessIdentity(Struct):
+    """A process on a machine. `started` is exact together with `boot_time`, even when the clock is set."""
+
+    host: str | None = None
+    boot_id: str | None = None
+    boot_time: float | None = None
+    pid: int | None = None
+    started: float | None = None
+
+
+class Arrival(Struct):
+    """When a run was asked for, in seconds since boot: its place in the queue."""
+
+    boot_id: str
+    at: float
+
+
+class Origin(Struct):
+    """Where an imported run comes from."""
+
+    fingerprint: str
+    path: str = field(name="from", default="")
+    kind: str = ""
+    notes: list[str] = []
+
+
+# -- run.json --------------------------------------------------------------------------------------------------------
+
+
+class RunRecord(Record, kw_only=True):
+    """run.json: what was asked for. Written once, by the launcher or by an import."""
+
+    FILE = "run.json"
+
+    schema: int = SCHEMA
+    id: str | None = None
+    preset: str = ""
+    study: str | None = None
+    config: dict[str, Any]
+    """The resolved preset, with the keys of `oelm_core.config`; an import has only those that it knows."""
+    config_hash: str = ""
+    seed: int | None = None
+    command: list[str] | str | None = None
+    cwd: str | None = None
+    host: str | None = None
+    devices_asked: str | None = "auto"
+    """As on the command line: auto, cpu, or 2,3."""
+    per_run: int = 1
+    after: str | None = None
+    after_any: bool = False
+    pause: float = 0.0
+    beside: str | None = None
+    """Id of the run on whose devices this one is to run."""
+    launcher: str = "local"
+    worker: str | None = None
+    """Another worker than ours: a module, or the path of a script."""
+    arrival: Arrival | None = None
+    git_commit: str | None = None
+    versions: dict[str, str] = {}
+    created: float = 0.0
+    imported: Origin | None = None
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """A setting by its dotted key: `setting("train.lr")`."""
+        return setting(self.config, key, default)
+
+
+def setting(config: dict[str, Any], key: str, default: Any = None) -> Any:
+    """A setting of a recorded configuration by its dotted key; the default where it is missing, null or misplaced.
+
+    >>> setting({"train": {"lr": 0.1}}, "train.lr"), setting({"train": 3}, "train.lr", 1.0)
+    (0.1, 1.0)
+    """
+    found: Any = config
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return default if found is None else found
+
+
+# -- state.json, stop.json, outcome.json, progress.json ---------------------------------------------------------------
+
+
+class RunState(Record, kw_only=True):
+    """state.json: where the run is. Written by the launcher first, then only by the runner."""
+
+    FILE = "state.json"
+
+    state: str
+    reason: str | None = None
+    message: str | None = None
+    host: str | None = None
+    boot_id: str | None = None
+    boot_time: float | None = None
+    pid: int | None = None
+    """The runner; None before there is one."""
+    started: float | None = None
+    workers: list[Worker] = []
+    devices: list[str] = []
+    step: int = 0
+    total: int | None = None
+    heartbeat: float | None = None
+    attempt: int = 0
+    worker_started: float | None = None
+    ended: float | None = None
+    launcher: str | None = None
+    """slurm while Slurm has it and no runner is expected here."""
+
+
+class Stop(Record):
+    """stop.json: somebody asked for the end."""
+
+    FILE = "stop.json"
+
+    who: str
+    when: float
+    now: bool = False
+    attempt: int = 0
+
+
+class Outcome(Record):
+    """outcome.json: how the worker itself says it ended, its last act."""
+
+    FILE = "outcome.json"
+
+    state: str
+    reason: str | None = None
+    message: str | None = None
+    step: int = 0
+
+
+class WorkerProgress(Record):
+    """progress.json: what the worker tells its runner twice a second."""
+
+    FILE = "progress.json"
+
+    step: int
+    total: int | None = None
+    t: float = 0.0
+    phase: str = ""
+
+
+# -- attempts/N.json, slurm/submission-N.json --------------------------------------------------------------------------
+
+
+class SlurmJob(Struct):
+    """The job an attempt ran in."""
+
+    job: str
+    restart: int = 0
+    node: str | None = None
+    nodes: int = 1
+
+
+class BusyProcess(Struct):
+    """A process of somebody else that used a noticeable part of a core."""
+
+    pid: int
+    uid: int | None = None
+    name: str = ""
+    cores: float = 0.0
+
+
+class MachineState(Struct):
+    """The machine around a run, so that timings can be judged later."""
+
+    t: float | None = None
+    load: list[float] | None = None
+    memory_available: int | None = None
+    temperature: float | None = None
+    busy: list[BusyProcess] = []
+    gpus: list[dict[str, Any]] | None = None
+    """Cards as the probe saw them."""
+
+
+class Around(Struct):
+    """The machine before and after an attempt."""
+
+    before: MachineState = field(default_factory=MachineState)
+    after: MachineState | None = None
+
+
+class Attempt(Record, kw_only=True):
+    """attempts/N.json: one try at the run, from the claim to the last descendant's end."""
+
+    attempt: int = 0
+    host: str | None = None
+    runner: ProcessIdentity | None = None
+    devices: list[str] = []
+    leases: list[str] = []
+    slurm: SlurmJob | None = None
+    threads: int | None = None
+    world_size: int | None = None
+    from_step: int | None = None
+    started: float | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    state: str | None = None
+    reason: str | None = None
+    machine: Around | None = None
+    deleted: float | None = None
+
+
+class JobEnd(Struct):
+    """Slurm's last word about a job, kept because Slurm forgets within minutes."""
+
+    state: str
+    reason: str | None = None
+    message: str | None = None
+    word: str = ""
+    at: float = 0.0
+
+
+class Submission(Record, kw_only=True):
+    """slurm/submission-N.json: the intent before sbatch is called, the job id after it, Slurm's last word about it."""
+
+    name: str
+    """Unique among all jobs: a submission whose answer was lost is found again by it."""
+    asked: float = 0.0
+    """When sbatch was about to be called, epoch seconds."""
+    who: ProcessIdentity = field(default_factory=ProcessIdentity)
+    job: str | None = None
+    lane: int | None = None
+    ended: JobEnd | None = None
+
+
+# -- checks.json, result.json ------------------------------------------------------------------------------------------
+
+
+class HeadErrors(Struct):
+    """How far one projection of a layer is from orthonormal, by head and across heads."""
+
+    layer: int
+    projection: str
+    within: list[float] = []
+    shape: list[float] = []
+    across: float | None = None
+    row_norm: list[float] = []
+
+
+class Orthogonality(Struct):
+    tolerance: float | None = None
+    worst: float | None = None
+    worst_shape: float | None = None
+    mean_row_norm: float | None = None
+    layers: list[HeadErrors] = []
+
+
+class Count(Struct):
+    """Parameters of a part of the model."""
+
+    total: int = 0
+    trainable: int = 0
+    frozen: int = 0
+
+
+class CensusBytes(Struct):
+    weights: int = 0
+    optimiser: int = 0
+    checkpoint: int = 0
+
+
+class Census(Struct, kw_only=True):
+    """Parameters of the model; None where an import does not know."""
+
+    total: int | None = None
+    trainable: int | None = None
+    frozen: int | None = None
+    by_component: dict[str, Count] = {}
+    by_layer: dict[str, Count] | None = None
+    bytes: CensusBytes | None = None
+
+
+class ModelFacts(Struct):
+    name: str | None = None
+    path: str | None = None
+    fingerprint: str | None = None
+
+
+class DataFacts(Struct, kw_only=True):
+    """What was read; the later keys are those of classification or of language modelling."""
+
+    name: str | None = None
+    fingerprint: str | None = None
+    train_examples: int | None = None
+    eval_examples: int | None = None
+    train_tokens: int | None = None
+    eval_tokens: int | None = None
+    eval_splits: dict[str, int] | None = None
+    classes: int | None = None
+    tokens_mean: float | None = None
+    tokens_max: int | None = None
+    at_max_length: int | None = None
+    batching: str | None = None
+
+
+class FrozenWeights(Struct):
+    """Which weights are frozen at the start, which of them thaw, and the hash that must stay."""
+
+    names: list[str] = []
+    thaws: list[str] = []
+    hash: str | None = None
+
+
+class QkScale(Struct):
+    mean_row_norm: float | None = None
+
+
+class ChecksAtEnd(Struct):
+    orthogonality: Orthogonality = field(default_factory=Orthogonality)
+    frozen_hash: str | None = None
+
+
+class Checks(Record, kw_only=True):
+    """checks.json: proof of what was done to the weights. Written at the start, kept over resumes, completed last."""
+
+    FILE = "checks.json"
+    RENAMED = {"true_baseline": "qk_untouched"}
+
+    orthogonality: Orthogonality = field(default_factory=Orthogonality)
+    qk_scale: QkScale = field(default_factory=QkScale)
+    qk_untouched: bool | None = None
+    """Whether Q and K start as they were loaded or drawn: known by looking at the weights."""
+    model: ModelFacts = field(default_factory=ModelFacts)
+    data: DataFacts = field(default_factory=DataFacts)
+    census: Census = field(default_factory=Census)
+    frozen: FrozenWeights | None = None
+    end: ChecksAtEnd | None = None
+
+
+class Headline(Struct):
+    """The metric a run is judged by."""
+
+    name: str
+    value: float | None = None
+    direction: Literal["higher", "lower"] | None = None
+
+
+class Reached(Struct):
+    """When an accuracy was first reached."""
+
+    step: int
+    seconds: float | None = None
+
+
+class StepTiming(Struct, kw_only=True):
+    """Seconds per optimiser step by the timing protocol; None where nothing was measured."""
+
+    step_time_mean: float | None = None
+    step_time_std: float | None = None
+    step_time_median: float | None = None
+    step_time_p95: float | None = None
+    step_time_p99: float | None = None
+    step_time_min: float | None = None
+    step_time_max: float | None = None
+    steps_measured: int | None = None
+    outliers_dropped: int | None = None
+    tokens_per_s: float | None = None
+    examples_per_s: float | None = None
+    data_wait_share: float | None = None
+
+
+class Seconds(Struct):
+    total: float | None = None
+    training: float | None = None
+    validation: float | None = None
+
+
+class PeakMemory(Struct):
+    """Bytes; None without a card."""
+
+    device_peak: int | None = None
+    host_peak: int | None = None
+
+
+class FrozenProof(Struct):
+    hash_before: str | None = None
+    hash_after: str | None = None
+    unchanged: bool | None = None
+
+
+class DeviceFacts(Struct):
+    kind: str | None = None
+    name: str | None = None
+
+
+Evaluated = dict[str, float | None]
+"""One evaluation: step, seconds, loss and the metrics by name; None for what was not finite."""
+
+
+class Result(Record, kw_only=True):
+    """result.json: the final summary. The headline is the best validation."""
+
+    FILE = "result.json"
+    RENAMED = {"true_baseline": "qk_untouched"}
+
+    schema: int = SCHEMA
+    imported: bool = False
+    metric: Headline | None = None
+    best: Evaluated | None = None
+    final: Evaluated | None = None
+    reached: dict[str, Reached | None] = {}
+    parameters: Census = field(default_factory=Census)
+    timing: StepTiming = field(default_factory=StepTiming)
+    seconds: Seconds = field(default_factory=Seconds)
+    memory: PeakMemory = field(default_factory=PeakMemory)
+    checkpoint_bytes: int | None = None
+    qk_untouched: bool | None = None
+    frozen: FrozenProof = field(default_factory=FrozenProof)
+    data: DataFacts = field(default_factory=DataFacts)
+    model: ModelFacts = field(default_factory=ModelFacts)
+    effective_batch: int | None = None
+    steps: int | None = None
+    precision: str | None = None
+    device: DeviceFacts = field(default_factory=DeviceFacts)
+    threads: int | None = None
+    world_size: int | None = None
+    versions: dict[str, str] = {}
+
+
+# -- what grows or is kept by step ---------------------------------------------------------------------------------
+
+
+class MetricLine(Struct):
+    """One line of metrics.jsonl: what happened at a step, and its numbers by name."""
+
+    step: int
+    kind: Literal["train", "eval", "system", "event"]
+    t: float = 0.0
+    values: dict[str, float] = {}
+    what: str = ""
+    """Of an event: its kind."""
+    message: str = ""
+
+
+class Sample(Struct, kw_only=True):
+    """One line of samples.jsonl: a generated text."""
+
+    t: float = 0.0
+    step: int = 0
+    prompt: str = ""
+    text: str
+
+
+class Predictions(Struct):
+    """predictions/step-N.json: what was predicted for each validation example, in the order of the file."""
+
+    labels: list[int]
+    predictions: list[int]
+    step: int = 0
+
+
+class Losses(Struct):
+    """losses/step-N.json: summed loss and number of tokens of each validation sequence."""
+
+    losses: list[float]
+    tokens: list[int]
+    step: int = 0
+
+
+class Notes(Record, kw_only=True):
+    """notes.json: what readers write. Tags, a note, and until when the run's troubles have been seen."""
+
+    FILE = "notes.json"
+
+    tags: list[str] = []
+    note: str = ""
+    seen: float = 0.0
+
+
+# -- reading and writing -------------------------------------------------------------------------------------------
+
+R = TypeVar("R")
+
+
+class Misfit(ValueError):
+    """Content that is not what a record should be; `key` says where, "" for the file as a whole."""
+
+    def __init__(self, why: str, key: str = "") -> None:
+        super().__init__(why)
+        self.key = key
+
+
+def decode(content: bytes, kind: type[R]) -> R:
+    """The record in a file's bytes. Misfit names the key that does not fit and what it should have been."""
+    renamed: dict[str, str] = getattr(kind, "RENAMED", {})
+    if any(f'"{old}"'.encode() in content for old in renamed):
+        return _from_plain(_plain(content), kind, renamed)
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.ValidationError as error:
+        raise _misfit(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _from_plain(_plain(content), kind, renamed)  # written by json.dumps: NaN and Infinity stand there bare
+
+
+def convert(content: Any, kind: type[R]) -> R:
+    """A record from plain content; Misfit as for `decode`."""
+    return _from_plain(content, kind, getattr(kind, "RENAMED", {}))
+
+
+def encode(record: Any) -> bytes:
+    """One line of JSON. Numbers that are not finite become null, for JSON has no word for them."""
+    return msgspec.json.encode(record)
+
+
+def encode_file(record: Any) -> bytes:
+    """As `encode`, indented for people."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+def decode_metric(line: bytes) -> MetricLine | None:
+    """One line of metrics.jsonl; None for a torn or foreign one. Values that are no numbers are left out."""
+    try:
+        found = _METRIC.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        try:
+            found = _plain(line)
+        except Misfit:
+            return None
+    if not isinstance(found, dict):
+        return None
+    step, kind, t = found.pop("step", None), found.pop("kind", None), found.pop("t", 0.0)
+    if type(step) is not int or kind not in ("train", "eval", "system", "event"):
+        return None
+    what, message = found.pop("what", ""), found.pop("message", "")
+    values = {name: value for name, value in found.items() if type(value) is float or type(value) is int}
+    when = float(t) if isinstance(t, int | float) else 0.0
+    return MetricLine(step, kind, when, values, str(what), str(message))
+
+
+def encode_metric(line: MetricLine) -> bytes:
+    """The flat form of the file: `{"t", "step", "kind", ...values}` and a line break."""
+    flat: dict[str, Any] = {"t": line.t, "step": line.step, "kind": line.kind, **line.values}
+    if line.what or line.message:
+        flat |= {"what": line.what, "message": line.message}
+    return msgspec.json.encode(flat) + b"\n"
+
+
+_METRIC = msgspec.json.Decoder(dict[str, Any])
+
+
+def _plain(content: bytes) -> Any:
+    import json  # late: only old files need it, and a waiting runner does without
+
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise Misfit("it is not JSON") from None
+
+
+def _from_plain(content: Any, kind: type[R], renamed: dict[str, str]) -> R:
+    if isinstance(content, dict):
+        content = {renamed.get(key, key): value for key, value in content.items()}
+    try:
+        return msgspec.convert(_finite(content), kind)
+    except msgspec.ValidationError as error:
+        raise _misfit(error) from None
+
+
+def _finite(content: Any) -> Any:
+    """NaN and infinities as null, as `encode` writes them."""
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    return [_finite(value) for value in content] if isinstance(content, list) else content
+
+
+def _misfit(error: msgspec.ValidationError) -> Misfit:
+    """msgspec's "Expected `int`, got `float` - at `$.workers[0].pid`" as a key and a sentence."""
+    words, _, where = str(error).partition(" - at `")
+    key = where.rstrip("`").removeprefix("$").removeprefix(".")
+    why = words[:1].lower() + words[1:]
+    return Misfit(f"key '{key}': {why}" if key else why, key)

@@ -1,1 +1,0 @@
-"""What the panels say: pure functions from snapshots and details to rows and lines."""

@@ -1,0 +1,1 @@
+"""Pure functions from snapshots and details to rows and lines of text."""

@@ -1,0 +1,191 @@
+"""The comparison in lines: arms side by side, their gaps and verdicts, the fairness audit, the settings that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from oelm_core import formatting
+from oelm_core.formatting import metric_value, p_value, points, relative, size, step_time
+from oelm_tui import glyphs
+from oelm_tui.render.config import flat, said
+from oelm_tui.render.run_rows import method_name
+from oelm_tui.render.text import heading, wrapped
+from oelm_tui.widgets.cells import Span, fit
+from oelm_tui.widgets.lines import Line
+
+if TYPE_CHECKING:
+    from oelm_core.compare import Arm, Group, Measure, Pair
+
+NAME = 16
+GRADES = {"breaks": "bad", "confounds": "wait", "note": "faint"}
+VERDICTS = {"met": "ok", "missed": "bad", "unknown": "faint", "no target": "faint"}
+Cells = list[list[Span]]
+
+
+def shown_arms(group: Group, offset: int, most: int) -> list[Arm]:
+    """The baseline and as many of the others as fit, from `offset` on."""
+    others = [arm for arm in group.arms if arm.id != group.baseline]
+    baseline = [arm for arm in group.arms if arm.id == group.baseline]
+    room = max(1, most - len(baseline))
+    if len(others) > room:
+        start = offset % len(others)
+        others = (others + others)[start : start + room]
+    return baseline + others
+
+
+def result_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
+    """One column an arm; figures first, words below."""
+    column = max(14, (width - NAME - 1) // max(1, len(arms)) - 1)
+    pairs = [group.pair(arm.id) for arm in arms]
+    better = glyphs.signs.down if group.direction == "lower" else glyphs.signs.up
+    rows: list[tuple[str, Cells]] = [
+        ("", [_title(arm, number) for number, arm in enumerate(arms)]),
+        ("", [[(method_name(arm.method), "faint")] for arm in arms]),
+        (f"{group.metric} {better}", [_metric(group, arm, pair) for arm, pair in zip(arms, pairs, strict=True)]),
+        ("  95 % interval", [_interval(pair) for pair in pairs]),
+        ("  significant?", [_significance(pair) for pair in pairs]),
+        ("  target", [_verdict(pair) for pair in pairs]),
+        ("  published", [_published(group, arm) for arm in arms]),
+    ]
+    rows += [_measured(name, key, arms, pairs, show, delta) for name, key, show, delta in _MEASURED]
+    lines: list[Line] = []
+    for name, cells in rows:
+        if not any(text.strip() for cell in cells for text, _ in cell):
+            continue
+        line: Line = [(name.ljust(NAME)[:NAME] + " ", "faint")]
+        for cell in cells:
+            line += [*fit(tuple(cell) or "", column), (" ", "")]
+        lines.append(line)
+    return lines
+
+
+def word_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
+    """What the statistics say in words, and what is missing."""
+    lines: list[Line] = []
+    for arm in arms:
+        pair = group.pair(arm.id)
+        if pair is not None and pair.words:
+            lines += wrapped(f"{arm.id}: {pair.words}", width, "")
+        for missing in arm.missing[:3]:
+            lines += wrapped(f"{arm.id}: {missing}", width, "faint")
+    return lines
+
+
+def fairness_lines(group: Group, width: int) -> list[Line]:
+    signs = {"breaks": glyphs.signs.bad, "confounds": glyphs.signs.warn, "note": glyphs.signs.note}
+    lines: list[Line] = []
+    for finding in group.audit:
+        role = GRADES[finding.grade]
+        settle = f" Settle it with {finding.settle_with}." if finding.settle_with else ""
+        lines.append([(f"{signs[finding.grade]} {finding.grade}", role), (f"  {finding.what}", "label")])
+        lines += wrapped(_sentence(finding.why) + settle, width)
+    if not group.audit and group.pairs:
+        lines.append([(f"{glyphs.signs.good} nothing differs besides the thing under test", "ok")])
+    if group.same:
+        lines += wrapped(f"{glyphs.signs.good} same in all arms: {', '.join(group.same)}", width, "ok", indent="")
+    if not group.pairs:
+        lines.append([("no baseline among these runs: nothing to audit", "faint")])
+    return lines
+
+
+def _sentence(words: str) -> str:
+    """With a capital letter, except where it begins with the name of a run or an arm."""
+    name = words.partition(" ")[0]
+    return words if "-" in name else words[:1].upper() + words[1:]
+
+
+def difference_lines(arms: Sequence[Arm], width: int) -> list[Line]:
+    """Only the settings in which the shown arms differ."""
+    tables = [
+        {k: v for k, v in flat(arm.config).items() if k.partition(".")[0] in ("model", "data", "method", "train")}
+        for arm in arms
+    ]
+    keys = [key for key in sorted({k for t in tables for k in t}) if len({said(t.get(key)) for t in tables}) > 1]
+    if not keys:
+        return []
+    name = max(len(key) for key in keys) + 2
+    column = max(8, (width - name) // max(1, len(arms)) - 1)
+    lines: list[Line] = [heading("Settings that differ")]
+    for key in keys:
+        line: Line = [(f"{key:<{name}}", "faint")]
+        for number, table in enumerate(tables):
+            line += [*fit((said(table.get(key)), f"arm{number % 4}"), column), (" ", "")]
+        lines.append(line)
+    return lines
+
+
+def _title(arm: Arm, number: int) -> list[Span]:
+    seeds = f" ({len(arm.seeds)} seed{'s' * (len(arm.seeds) != 1)})"
+    sign = glyphs.signs.arms[number % 4]
+    return [(f"{sign} {arm.id}", f"arm{number % 4}|bold"), (seeds, "faint")]
+
+
+def _metric(group: Group, arm: Arm, pair: Pair | None) -> list[Span]:
+    cell = [(_spread(arm.metric, lambda v: metric_value(group.metric, v, unit=True)), "label")]
+    if pair is not None and pair.delta is not None:
+        worse = (pair.delta > 0) == (group.direction == "lower") and pair.delta != 0
+        words = points(pair.delta) if pair.kind == "points" else relative(pair.delta)
+        cell.append((f"  {words}", "bad" if worse else "ok"))
+        cell.append((" worse" if worse else " better" if pair.delta else " equal", "faint"))
+    return cell
+
+
+def _interval(pair: Pair | None) -> list[Span]:
+    if pair is None or pair.interval is None:
+        return [("", "")]
+    low, high = pair.interval
+    if pair.kind == "points":
+        return [(f"[{low * 100:+.2f}, {high * 100:+.2f}] pp", "")]
+    return [(f"[{low * 100:+.1f}, {high * 100:+.1f}] %", "")]
+
+
+def _significance(pair: Pair | None) -> list[Span]:
+    if pair is None or pair.p is None:
+        return [("", "")]
+    return [("yes, " if pair.p < 0.05 else "no, ", ""), (p_value(pair.p), "faint")]
+
+
+def _verdict(pair: Pair | None) -> list[Span]:
+    if pair is None or pair.verdict == "no target":
+        return [("", "")]
+    sign = {"met": glyphs.signs.good, "missed": glyphs.signs.bad}.get(pair.verdict, "?")
+    return [(f"{sign} {pair.verdict}", VERDICTS[pair.verdict]), (f"  {pair.verdict_why.partition(':')[0]}", "faint")]
+
+
+def _published(group: Group, arm: Arm) -> list[Span]:
+    value = (arm.published or {}).get(group.metric)
+    if not isinstance(value, (int, float)):
+        return [("", "")]
+    source = str((arm.published or {}).get("source", ""))
+    short = f"source {source[:3]}" if source[:3].isdigit() else source
+    return [(metric_value(group.metric, value, unit=True), ""), (f"  {short}", "faint")]
+
+
+_MEASURED: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
+    ("trainable", "trainable", lambda v: f"{v:,.0f}", "parameter_saving"),
+    ("per step", "step_time", step_time, "step_time_delta"),
+    ("whole run", "seconds", formatting.duration, "seconds_delta"),
+    ("peak memory", "memory", size, "memory_delta"),
+    ("checkpoint", "checkpoint_bytes", size, ""),
+)
+
+
+def _measured(
+    name: str, key: str, arms: Sequence[Arm], pairs: Sequence[Pair | None], show: Callable[[float], str], delta: str
+) -> tuple[str, Cells]:
+    cells: Cells = []
+    for arm, pair in zip(arms, pairs, strict=True):
+        cell = [(_spread(arm.measures.get(key), show), "")]
+        value = getattr(pair, delta, None) if pair is not None and delta else None
+        if value is not None:
+            value = -value if delta == "parameter_saving" else value
+            cell.append((f"  {relative(value)}", "faint"))
+        cells.append(cell)
+    return name, cells
+
+
+def _spread(measure: Measure | None, show: Callable[[float], str]) -> str:
+    if measure is None:
+        return ""
+    return show(measure.mean) + (f" ± {show(measure.std)}" if measure.std is not None else "")

@@ -1,0 +1,115 @@
+"""What the launch form shows: the devices to choose from, the recipe, the cost and the command."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from oelm_core import formatting
+from oelm_tui import glyphs
+from oelm_tui.launch_form import Plan
+from oelm_tui.render.config import said
+from oelm_tui.render.preset_rows import data_name
+from oelm_tui.render.run_rows import method_name
+from oelm_tui.render.text import heading, named, named_lines, wrapped
+from oelm_tui.snapshots.cards import Machine
+from oelm_tui.snapshots.estimate import Estimate
+from oelm_tui.widgets.cells import Cell
+from oelm_tui.widgets.device_strip import WHOSE_ROLES
+from oelm_tui.widgets.lines import Line
+from oelm_tui.widgets.table import Column, Row
+
+if TYPE_CHECKING:
+    from oelm_core.config import Experiment
+
+DEVICE_COLUMNS = (
+    Column("name", "device", 8, keep=100),
+    Column("free", "free", 6, right=True, keep=80),
+    Column("use", "use", 4, right=True, keep=60),
+    Column("who", "who is on it", 10, keep=90, grow=True),
+)
+
+
+def device_rows(machine: Machine | None, names: dict[str, str]) -> list[Row]:
+    rows = [
+        Row("auto", {"name": "auto", "who": ("the first card nobody uses, else wait", "faint")}),
+        Row("cpu", {"name": "cpu", "who": (f"{machine.cores if machine else '?'} cores", "faint")}),
+    ]
+    if machine is None:
+        return rows
+    if not machine.cards:
+        rows[0] = Row("auto", {"name": "auto", "who": ("no card here: the processor", "faint")})
+    for card in machine.cards:
+        label = names.get(card.label, card.label)
+        who = {"free": "free", "ours": f"ours: {label}", "other": f"{label} (asks first)", "lost": f"lost: {label}"}
+        use = "" if card.utilisation is None else f"{card.utilisation:.0f}%"
+        cells: dict[str, Cell] = {
+            "name": (f"GPU {card.index}", ""),
+            "free": formatting.size_short(card.memory_free),
+            "use": use,
+            "who": (who[card.whose], WHOSE_ROLES[card.whose]),
+        }
+        rows.append(Row(card.index, cells))
+    return rows
+
+
+def recipe_lines(experiment: Experiment, cost: Estimate | None, width: int) -> list[Line]:
+    """One arm: what it is, what it will cost (None while that is being found out)."""
+    train, data, method = experiment.train, experiment.data, experiment.method
+    dot = f" {glyphs.signs.dot} "
+    lines: list[Line] = [[(experiment.id, "title"), (f"  {experiment.title}", "")]]
+    frozen = ", ".join(method.freeze) or "nothing"
+    words = f"{method_name(method.name)}{dot}init {method.init}{dot}frozen: {frozen}"
+    lines += named_lines("method", words, width, 14)
+    batch = f"{train.batch_size}" + (f" x {train.accumulate}" if train.accumulate > 1 else "")
+    recipe = [f"lr {train.lr:g}", train.schedule, f"batch {batch}", f"length {data.max_length}", train.precision]
+    lines += named_lines("recipe", dot.join(recipe), width, 14)
+    lines += named_lines("data", f"{data_name(data.name)}{dot}{experiment.model.name}", width, 14)
+    lines += cost_lines(cost, width) if cost else [named("cost", "looking at earlier runs", width=14, role="faint")]
+    if experiment.baseline:
+        lines.append(named("baseline", experiment.baseline, width=14))
+    if experiment.about:
+        lines += wrapped(experiment.about, width, "faint")
+    return [*lines, []]
+
+
+def cost_lines(cost: Estimate, width: int) -> list[Line]:
+    """Steps, time, memory and parameters, each with what it is known by."""
+
+    def line(name: str, value: str, by: str) -> list[Line]:
+        if not value:  # only words on why it is not known
+            first, *more = textwrap.wrap(by, max(20, width - 16))
+            return [named(name, first, width=14), *([(" " * 14 + rest, "")] for rest in more)]
+        if 14 + len(value) + 2 + len(by) <= width:
+            return [named(name, value, (f"  {by}", "faint"), 14)]
+        return [named(name, value, width=14), *wrapped(by, width, "faint", indent=" " * 14)]
+
+    time = f"{cost.seconds_sign} {formatting.duration(cost.seconds)}".strip() if cost.seconds is not None else ""
+    lines = line("steps", f"{cost.steps:,}" if cost.steps else "", cost.steps_from)
+    lines += line("time", time, cost.seconds_from)
+    lines += line("memory", formatting.size_short(cost.memory) if cost.memory else "", cost.memory_from)
+    if cost.parameters and cost.frozen is not None:
+        share = cost.frozen / cost.parameters * 100
+        lines += line("parameters", f"{cost.parameters:,}", f"{cost.frozen:,} frozen ({share:.1f} %)")
+    return lines
+
+
+def changed_lines(settings: Sequence[str], experiments: Sequence[Experiment]) -> list[Line]:
+    """The settings as they came out, so that a misread one is seen."""
+    from oelm_core.config import as_dict
+    from oelm_tui.render.config import flat
+
+    if not settings or not experiments:
+        return []
+    values = flat(as_dict(experiments[0]))
+    lines: list[Line] = [heading("Settings as read")]
+    for text in settings:
+        key = text.partition("=")[0]
+        lines.append(named(key, said(values.get(key)), width=24, role="accent"))
+    return [*lines, []]
+
+
+def command_lines(plan: Plan, width: int) -> list[Line]:
+    return [heading("The same without the screen (^y copies)"), *wrapped(shlex.join(plan.command()), width, "key")]

@@ -1,0 +1,143 @@
+"""Rows of the runs table: one run in columns, sorting, filtering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from oelm_core import formatting
+from oelm_core.metric import metric_named
+from oelm_tui import glyphs
+from oelm_tui.glyphs import STATE_ROLES
+from oelm_tui.run_filter import Query
+from oelm_tui.snapshots.remote_cards import short_card
+from oelm_tui.snapshots.run_view import PASSING, RunView
+from oelm_tui.widgets.cells import Cell
+from oelm_tui.widgets.table import Column, Row
+
+COLUMNS = (
+    Column("state", "", 1, keep=200),
+    Column("preset", "preset", 18, keep=190, grow=True),
+    Column("method", "method", 11, keep=90),
+    Column("seed", "seed", 4, right=True, keep=70),
+    Column("dev", "dev", 4, keep=40),
+    Column("step", "step", 11, right=True, keep=150),
+    Column("rate", "rate", 8, right=True, keep=20),
+    Column("left", "left", 6, right=True, keep=80),
+    Column("metric", "best", 11, right=True, keep=120),
+    Column("age", "age", 4, right=True, keep=30),
+    Column("remark", "", 14, keep=60, grow=True),
+    Column("flag", "", 1, keep=180),
+)
+SORTS = ("state", "created", "preset", "metric", "left", "step")
+_STATE_ORDER = {
+    state: place
+    for place, state in enumerate(
+        ("running", "stopping", "starting", "waiting", "queued", "failed", "lost", "unknown", "stopped")
+    )
+}
+METHOD_NAMES = {"baseline": "Baseline", "oelm-freeze": "OELM-Freeze", "oelm-random": "OELM-Random"}
+METHOD_NAMES |= {"lora": "LoRA", "bitfit": "BitFit"}
+
+
+def method_name(name: str) -> str:
+    """`oelm-freeze` as the author writes it: OELM-Freeze."""
+    found = METHOD_NAMES.get(name)
+    if found:
+        return found
+    return "-".join("OELM" if part == "oelm" else part.capitalize() for part in name.split("-"))
+
+
+def short_device(devices: Sequence[str]) -> str:
+    """`cuda:2` -> 2; `GPU-1234...` -> its first letters; several joined; the processor, whichever cores, is cpu."""
+    if devices and str(devices[0]).startswith("cpu"):
+        return "cpu"
+    return ",".join(short_card(device) for device in devices) or "-"
+
+
+def remark(view: RunView) -> Cell:
+    """Why it stands where it stands, or what people noted."""
+    run = view.run
+    if view.alarm is not None and view.alarm.kind in PASSING:
+        return (view.alarm.words, "bad")
+    if run.state in ("failed", "lost"):
+        return (REASONS.get(run.reason or "", "") or run.message or run.state, "bad")
+    if run.state in ("waiting", "queued", "unknown"):
+        return (run.message or run.state, "wait")
+    if run.state == "stopped" and run.reason not in (None, "user"):
+        return (run.message or str(run.reason), "faint")
+    words = " ".join([*(f"#{tag}" for tag in view.notes.tags), view.notes.note])
+    return (words, "faint")
+
+
+REASONS = {
+    "oom": "out of memory",
+    "nonfinite": "non-finite loss",
+    "data": "data",
+    "config": "configuration",
+    "dependency": "dependency failed",
+    "timeout": "time limit",
+    "preempted": "preempted",
+    "node_fail": "node failed",
+    "disk": "disk",
+    "signal": "killed by a signal",
+}
+
+
+def row_of(view: RunView, now: float) -> Row:
+    run = view.run
+    role = STATE_ROLES.get(run.state, "")
+    over = run.state in ("finished", "stopped", "failed", "lost")
+    total = formatting.count(run.total) if run.total else ""
+    step = (
+        formatting.count(run.step) if over and run.step == run.total else f"{formatting.count(run.step)}/{total or '?'}"
+    )
+    metric = ""
+    if run.metric_value is not None:
+        lower = run.metric_name in ("perplexity", "loss")
+        arrow = glyphs.signs.down if lower else glyphs.signs.up
+        value = formatting.metric_value(run.metric_name, run.metric_value)
+        metric = f"{metric_named(run.metric_name).short} {value} {arrow}"
+    left: Cell = (formatting.duration(view.left), "") if not over else (formatting.duration(view.took), "faint")
+    return Row(
+        run.id,
+        {
+            "state": (glyphs.signs.state(run.state), role),
+            "preset": (run.preset, "faint" if over and run.state != "failed" else ""),
+            "method": method_name(run.method),
+            "seed": str(run.seed),
+            "dev": short_device(run.devices),
+            "step": (step if run.step or run.state != "queued" else "", ""),
+            "rate": formatting.rate(view.pace),
+            "left": left,
+            "metric": metric,
+            "age": (formatting.age(now - run.created) if run.created else "", "faint"),
+            "remark": remark(view),
+            "flag": (glyphs.signs.flag if view.needs_a_look else "", "bad"),
+        },
+        spill="remark",
+    )
+
+
+def chosen(views: Sequence[RunView], query: Query, sort: str, descending: bool) -> list[RunView]:
+    """Filtered and sorted; runs without a value for the sort key come last either way."""
+    found = [view for view in views if query.matches(view.fields())] if query.terms else list(views)
+    if sort in ("created", "age", ""):
+        return found if descending or not sort else found[::-1]
+    key = _SORT_KEYS.get(sort, lambda view: view.run.preset.lower())
+    keyed = [(key(view), view) for view in found]
+    known = [pair for pair in keyed if pair[0] is not None]
+    known.sort(key=lambda pair: pair[0], reverse=descending)
+    return [view for _, view in known] + [view for value, view in keyed if value is None]
+
+
+_SORT_KEYS: dict[str, Callable[[RunView], Any]] = {
+    "state": lambda view: _STATE_ORDER.get(view.run.state, 99),
+    "method": lambda view: view.run.method,
+    "seed": lambda view: view.run.seed,
+    "dev": lambda view: short_device(view.run.devices),
+    "step": lambda view: view.run.step,
+    "rate": lambda view: view.pace,
+    "left": lambda view: view.left,
+    "metric": lambda view: view.run.metric_value,
+}

@@ -1,0 +1,163 @@
+"""The selected run's own files, read in a thread: metrics as columns, result, checks, samples, the log's end."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oelm_core.runs.folder import RunFolder, read_json
+from oelm_tui.logs.reader import LogFile
+from oelm_tui.logs.search import last_trouble
+from oelm_tui.snapshots.columns import Columns, ColumnsReader
+from oelm_tui.snapshots.run_view import RunView
+
+KEPT = 6
+FILES = ("result", "checks", "timing_stats", "run", "outcome", "notes")
+SAMPLES = 200
+
+
+@dataclass(frozen=True)
+class DetailRequest:
+    view: RunView
+    others: tuple[RunView, ...] = ()
+    """Runs whose curves are wanted beside: the baseline."""
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What the run's tabs show. `columns` only grow; everything else is frozen."""
+
+    view: RunView
+    columns: Columns
+    others: tuple[tuple[RunView, Columns], ...] = ()
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """result, checks, timing_stats, run, outcome as read; missing ones are empty."""
+    samples: tuple[Mapping[str, Any], ...] = ()
+    attempts: tuple[Mapping[str, Any], ...] = ()
+    trouble: tuple[bytes, ...] = ()
+    """For a failed run: the log from a little before its traceback."""
+    last_line: bytes = b""
+    points: tuple[float, ...] = ()
+    """Number of points and share of the files read when this was made: details with other numbers are not equal."""
+    loading: bool = False
+    """More of the metrics is waiting to be read: ask again at once."""
+
+
+class DetailReader:
+    """Used by one thread. Keeps the columns of the last few runs, so going back and forth costs nothing."""
+
+    def __init__(self) -> None:
+        self._columns: OrderedDict[Path, ColumnsReader] = OrderedDict()
+        self._logs: OrderedDict[Path, LogFile] = OrderedDict()
+        self._files: dict[Path, tuple[Any, Any]] = {}
+        self._last: Detail | None = None
+
+    def read(self, request: DetailRequest) -> Detail | None:
+        """The newest detail, or None when nothing changed since the last one for the same run."""
+        view = request.view
+        wanted = (view, *request.others)
+        readers = [self._reader(each) for each in wanted]
+        for reader in readers:
+            reader.advance()
+        folder = view.run.folder
+        detail = Detail(
+            view,
+            self._reader(view).columns,
+            tuple((other, self._reader(other).columns) for other in request.others),
+            {name: self._json(folder, name) for name in FILES},
+            self._samples(folder.samples),
+            self._attempts(folder),
+            *self._log_end(view),
+            points=tuple(n for r in readers for n in (r.columns.size, r.columns.share)),
+            loading=any(reader.behind for reader in readers),
+        )
+        if detail == self._last:
+            return None
+        self._last = detail
+        return detail
+
+    def _reader(self, view: RunView) -> ColumnsReader:
+        path = view.run.folder.metrics
+        reader = self._columns.get(path)
+        if reader is None:
+            reader = self._columns[path] = ColumnsReader(path)
+            while len(self._columns) > KEPT:
+                self._columns.popitem(last=False)
+        else:
+            self._columns.move_to_end(path)
+        return reader
+
+    def _json(self, folder: RunFolder, name: str) -> Mapping[str, Any]:
+        path = folder.path / f"{name}.json"
+        return self._when_changed(path, lambda: read_json(path) or {}) or {}
+
+    def _attempts(self, folder: RunFolder) -> tuple[Mapping[str, Any], ...]:
+        try:
+            names = sorted(folder.attempts.glob("[0-9]*.json"), key=lambda path: (len(path.stem), path.stem))
+        except OSError:
+            return ()
+        found = (self._when_changed(path, lambda path=path: read_json(path)) for path in names)  # type: ignore[misc]
+        return tuple(content for content in found if content)
+
+    def _samples(self, path: Path) -> tuple[Mapping[str, Any], ...]:
+        return self._when_changed(path, lambda: _read_samples(path)) or ()
+
+    def _log_end(self, view: RunView) -> tuple[tuple[bytes, ...], bytes]:
+        """(lines around the trouble, last line of the log)."""
+        path = view.log
+        log = self._logs.get(path)
+        if log is None:
+            log = self._logs[path] = LogFile(path)
+            while len(self._logs) > KEPT:
+                self._logs.popitem(last=False)[1].close()
+        log.refresh()
+        page = log.last_page(1)
+        last = page.lines[-1].shown if page.lines else b""
+        if view.run.state not in ("failed", "lost", "stopped"):
+            return (), last
+        return self._when_changed(path, lambda: _around_trouble(log)) or (), last
+
+    def _when_changed(self, path: Path, read: Any) -> Any:
+        try:
+            status = path.stat()
+            mark = (status.st_mtime_ns, status.st_size, status.st_ino)
+        except OSError:
+            self._files.pop(path, None)
+            return None
+        known = self._files.get(path)
+        if known is None or known[0] != mark:
+            if len(self._files) > 200:
+                self._files.clear()
+            known = self._files[path] = (mark, read())
+        return known[1]
+
+
+def _around_trouble(log: LogFile, before: int = 8, most: int = 60) -> tuple[bytes, ...]:
+    place = last_trouble(log)
+    if place is None:
+        return tuple(line.shown for line in log.last_page(20).lines)
+    lines = [line.shown for line in log.page_from(place, most, -before).lines]
+    return tuple(lines)
+
+
+def _read_samples(path: Path) -> tuple[Mapping[str, Any], ...]:
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - 4_000_000))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return ()
+    found = []
+    for line in lines[-SAMPLES - 1 :]:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and "text" in record:
+            found.append(record)
+    return tuple(found)

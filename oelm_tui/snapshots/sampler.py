@@ -1,0 +1,168 @@
+"""Makes snapshots of the lab: lists runs, looks at the tails of live ones, joins notes and devices."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oelm_core.errors import LabError
+from oelm_core.launch.launcher import log_path
+from oelm_core.runs.folder import RUN_ID, RunFolder
+from oelm_core.runs.store import Run, list_runs, read_run
+from oelm_tui.snapshots.cards import Card, Machine
+from oelm_tui.snapshots.columns import Tail
+from oelm_tui.snapshots.run_view import Notes, RunView, view_of
+from oelm_tui.snapshots.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from oelm_core.config.catalogue import Catalogue
+
+CONFIG_SECONDS = 0.05
+"""Reading configurations gets so much of each round until all are known."""
+
+
+@dataclass
+class Sources:
+    """Where the facts come from; tests give their own clock, runs and devices."""
+
+    runs: Callable[[], Sequence[Run]] = list_runs
+    newest: Callable[[], Sequence[Run] | None] = lambda: None
+    """Before the first full list: some of the newest runs, or None when the list is short enough to be read at once."""
+    machine: Callable[[], Machine | None] = lambda: None
+    now: Callable[[], float] = time.time
+    remote: Callable[[Sequence[Run]], tuple[Card, ...]] = lambda runs: ()
+    """Devices of runs on other machines."""
+    trouble: Callable[[Sequence[Run]], str] = lambda runs: ""
+    """What hinders the list from being the whole truth, such as Slurm's silence."""
+
+
+@dataclass
+class _Known:
+    """What was read of one run and need not be read again."""
+
+    marks: tuple[Any, ...] = ()
+    config: dict[str, Any] | None = None
+    tail: Tail = field(default_factory=Tail)
+    records: list[dict[str, Any]] = field(default_factory=list)
+    step: int = -1
+    moved: float = 0.0
+    notes: Notes = field(default_factory=Notes)
+    view: RunView | None = None
+
+
+class LabSampler:
+    """`sample` is called by the sampling thread only."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+        self.catalogue: Catalogue | None = None
+        self._known: dict[str, _Known] = {}
+        self._asked_newest = False
+        self.seen: dict[str, float] = {}
+        """Troubles seen on this screen only: in --readonly nothing is written."""
+
+    def sample(self) -> Snapshot:
+        now = self.sources.now()
+        some, self._asked_newest = (None, True) if self._asked_newest else (self.sources.newest(), True)
+        if some is not None:
+            views = tuple(self._view(run, now) for run in some)
+            return Snapshot(now, views, catalogue=self.catalogue, problem="reading the older runs", partial=True)
+        try:
+            runs = self.sources.runs()
+            problem = self.sources.trouble(runs)
+        except (LabError, OSError) as error:
+            runs, problem = (), str(error)
+        views = tuple(self._view(run, now) for run in runs)
+        self._read_configs(runs)
+        for gone in set(self._known) - {run.id for run in runs}:
+            del self._known[gone]
+        return Snapshot(now, views, self._machine(runs), self.catalogue, problem)
+
+    def _machine(self, runs: Sequence[Run]) -> Machine | None:
+        machine = self.sources.machine()
+        remote = self.sources.remote(runs) if machine is not None else ()
+        return replace(machine, remote=remote) if machine is not None and remote else machine
+
+    def _read_configs(self, runs: Sequence[Run]) -> None:
+        """Reads run.json here, a little each round, so that filter and launch form need not do it on the screen."""
+        until = time.monotonic() + CONFIG_SECONDS
+        for run in runs:
+            known = self._known.get(run.id)
+            if known is None:
+                continue
+            if known.config is None and time.monotonic() < until:
+                known.config = run.config
+            if known.config is not None:
+                run.__dict__.setdefault("config", known.config)  # it is written once: a newer Run has the same
+
+    def _view(self, run: Run, now: float) -> RunView:
+        known = self._known.setdefault(run.id, _Known())
+        notes_mark = _mark(run.folder.path / "notes.json")
+        live = run.state in ("running", "stopping", "starting")
+        metrics_mark = _mark(run.folder.metrics) if live else None
+        seen = self.seen.get(run.id, 0.0)
+        marks = (run, notes_mark, metrics_mark, seen)
+        if known.view is not None and not live and _same(known.marks, marks):
+            return known.view
+        if run.step != known.step:
+            # A run first seen standing still counts from its last sign of life, not from when we came.
+            known.moved = now if known.step >= 0 else (run.started or run.created)
+            known.step = run.step
+        if not known.marks or notes_mark != known.marks[1]:
+            known.notes = read_notes(run)
+        if metrics_mark is not None and (not known.marks or metrics_mark != known.marks[2]):
+            known.records = known.tail.read(run.folder.metrics)
+            newest = max((record.get("t", 0.0) for record in known.records), default=0.0)
+            known.moved = max(known.moved, min(newest, now))
+        elif not live:
+            known.records = []
+        known.marks = marks
+        notes = replace(known.notes, seen=max(known.notes.seen, seen)) if seen else known.notes
+        before = known.view.alarm if known.view is not None else None
+        known.view = view_of(run, known.records, notes, known.moved, now, log_path(run), before)
+        return known.view
+
+
+def newest_runs(root: Path, most: int = 60, when_more_than: int = 300) -> list[Run] | None:
+    """The newest runs by the time in their ids, when there are many: enough for a first picture."""
+    try:
+        names = [name for name in os.listdir(root) if not name.startswith(".")]
+    except OSError:
+        return None
+    if len(names) <= when_more_than:
+        return None
+    dated = sorted((match["stamp"], match.string) for name in names if (match := RUN_ID.match(name)))
+    runs = [read_run(RunFolder(root / name)) for _, name in dated[-most:]]
+    return sorted(runs, key=lambda run: (run.created, run.id), reverse=True)
+
+
+def read_notes(run: Run) -> Notes:
+    content = run.folder.read_dict("notes") or {}
+    tags, seen = content.get("tags"), content.get("seen")
+    return Notes(
+        tuple(str(tag) for tag in tags) if isinstance(tags, list) else (),
+        str(content.get("note") or ""),
+        float(seen) if isinstance(seen, (int, float)) else 0.0,
+    )
+
+
+def write_notes(run: Run, **changes: Any) -> None:
+    """Joins changes into notes.json; what other readers wrote there stays."""
+    run.folder.write_dict("notes", {**(run.folder.read_dict("notes") or {}), **changes})
+
+
+def _same(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+    # A finished run is the very same object as long as its files did not change.
+    return bool(before) and before[0] is after[0] and before[1:] == after[1:]
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
