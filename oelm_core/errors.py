@@ -1,4 +1,4 @@
-"""Errors meant for the person at the terminal: one sentence, and the exit code that goes with it."""
+"""Errors for the person at the terminal: one sentence, an exit code, and the reason of a run that fails with it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,28 @@ class LabError(Exception):
     """What was wrong, where, and what to write instead. Never shown as a traceback."""
 
     exit_code = 1
+    reason = "error"
+    """What outcome.json says when a run fails with it: one of the contract's reasons."""
 
 
 class BadInput(LabError):
-    """A preset, override, option or data file that cannot be used as written."""
+    """A preset, override or option that cannot be used as written."""
 
     exit_code = 2
+    reason = "config"
+
+
+class BadData(BadInput):
+    """Text, labels or a tokenizer that cannot be used as they are."""
+
+    reason = "data"
 
 
 class NotFound(LabError):
     """No such preset, run, study or device, or nothing to compare."""
 
     exit_code = 3
+    reason = "data"  # what a run itself can miss: its data set, its tokenizer, its weights
 
 
 class Refused(LabError):

@@ -16,7 +16,7 @@ import numpy as np
 
 from oelm_core.data import files, sets
 from oelm_core.data.tokenizers import tokenizer_hash
-from oelm_core.errors import BadInput, NotFound
+from oelm_core.errors import BadData, BadInput, NotFound
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -119,7 +119,7 @@ def find_sources(data: Data) -> dict[str, Source]:
 
         return _file_sources(synthetic.ensure(named.name, sets.cache_dir()), data)
     if named is None or named.kind != "classification":
-        raise BadInput(
+        raise BadData(
             f"data.name {data.name}: not a classification set known by name"
             f" ({', '.join(s.name for s in sets.SETS.values() if s.kind == 'classification')});"
             " give its files with --set data.path=FOLDER."
@@ -133,12 +133,12 @@ def find_sources(data: Data) -> dict[str, Source]:
 def _file_sources(path: Path, data: Data) -> dict[str, Source]:
     splits = files.find_splits(path, files.TABLES)
     if "train" not in splits:
-        raise BadInput(f"data.path {path}: there is no training file (train.tsv, train.jsonl, ...).")
+        raise BadData(f"data.path {path}: there is no training file (train.tsv, train.jsonl, ...).")
     wanted = ["train"]
     if data.validation == "split":
         wanted += [split for split in ("validation", "mismatched") if split in splits]
         if len(wanted) == 1:
-            raise BadInput(
+            raise BadData(
                 f"data.path {path}: there is no validation file beside {splits['train'][0].name};"
                 " add one (validation.tsv) or hold a part out with --set data.validation=random."
             )
@@ -191,7 +191,7 @@ def text_columns(data: Data, found: Iterable[str], where: str) -> tuple[str, ...
     for choice in choices:
         if all(column in columns for column in choice):
             return choice
-    raise BadInput(
+    raise BadData(
         f"{where}: no column{'s' if len(choices[0]) > 1 else ''} {' and '.join(choices[0])}; the columns are"
         f" {', '.join(map(str, columns))}. Name the text with --set data.text=[COLUMN]."
     )
@@ -214,17 +214,17 @@ def tokenise(
         if not columns:
             columns = text_columns(data, row, source.where)
             if data.label not in row:
-                raise BadInput(
+                raise BadData(
                     f"{source.where}: no column '{data.label}' for the labels; the columns are"
                     f" {', '.join(map(str, row))}. Name it with --set data.label=COLUMN."
                 )
         labels.append(_label(row[data.label], names, classes, source.where, number, split))
         parts = [row[column] for column in columns]
         if any(part is None for part in parts):
-            raise BadInput(f"{source.where}: row {number} has no text in column {columns[parts.index(None)]}.")
+            raise BadData(f"{source.where}: row {number} has no text in column {columns[parts.index(None)]}.")
         texts.append(str(parts[0]) if len(parts) == 1 else (str(parts[0]), str(parts[1])))
     if not texts:
-        raise BadInput(f"{source.where}: the {split} split is empty.")
+        raise BadData(f"{source.where}: the {split} split is empty.")
     return encode(texts, labels, data.max_length, tokenizer)
 
 
@@ -238,7 +238,7 @@ def _label(value: Any, names: list[str], classes: int, where: str, row: int, spl
         number = -1
     if not 0 <= number < classes:
         known = f" or {', '.join(names)}" if names else "; name the classes with --set data.labels=[NAME, NAME]"
-        raise BadInput(f"{where}: row {row} of {split} has label '{text}'; labels run from 0 to {classes - 1}{known}.")
+        raise BadData(f"{where}: row {row} of {split} has label '{text}'; labels run from 0 to {classes - 1}{known}.")
     return number
 
 
@@ -277,7 +277,7 @@ def hold_out(examples: Examples, data: Data) -> tuple[Examples, Examples]:
     """(training, validation): a random part by data.validation_seed, or the last part."""
     count = max(1, round(len(examples) * data.validation_fraction))
     if count >= len(examples):
-        raise BadInput(f"data.name {data.name}: {len(examples)} examples are too few to hold {count} of them out.")
+        raise BadData(f"data.name {data.name}: {len(examples)} examples are too few to hold {count} of them out.")
     order = np.arange(len(examples))
     if data.validation == "random":
         order = np.random.default_rng(data.validation_seed).permutation(len(examples))

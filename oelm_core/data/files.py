@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from oelm_core.errors import BadInput
+from oelm_core.errors import BadData
 
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 TEXTS = (".txt",)
@@ -43,10 +43,10 @@ def find_splits(path: Path, extensions: tuple[str, ...]) -> dict[str, list[Path]
     path = path.expanduser()
     if path.is_file():
         if path.suffix.lower() not in extensions:
-            raise BadInput(f"data.path {path}: cannot read {path.suffix or 'this kind'}; use {', '.join(extensions)}.")
+            raise BadData(f"data.path {path}: cannot read {path.suffix or 'this kind'}; use {', '.join(extensions)}.")
         return {"train": [path]}
     if not path.is_dir():
-        raise BadInput(f"data.path {path}: no such file or folder.")
+        raise BadData(f"data.path {path}: no such file or folder.")
     splits: dict[str, list[Path]] = {}
     seen = sorted(f for f in path.rglob("*") if f.is_file() and f.suffix.lower() in extensions)
     for file in seen:
@@ -57,7 +57,7 @@ def find_splits(path: Path, extensions: tuple[str, ...]) -> dict[str, list[Path]
             splits.setdefault(split, []).append(file)
     if "train" not in splits and "validation" not in splits:
         found = ", ".join(file.name for file in seen[:5]) or f"no {', '.join(extensions)} file at all"
-        raise BadInput(f"data.path {path}: no file is named after a split (train, validation); found {found}.")
+        raise BadData(f"data.path {path}: no file is named after a split (train, validation); found {found}.")
     return splits
 
 
@@ -81,10 +81,10 @@ def read_rows(file: Path) -> Iterator[dict[str, Any]]:
         else:
             for number, row in enumerate(_read_json(file), 1):
                 if not isinstance(row, dict):
-                    raise BadInput(f"{file}: row {number} is {str(row)[:40]!r}, not an object with named columns.")
+                    raise BadData(f"{file}: row {number} is {str(row)[:40]!r}, not an object with named columns.")
                 yield row
     except (UnicodeDecodeError, csv.Error, ValueError) as error:
-        raise BadInput(f"{file}: cannot be read as {kind[1:]}: {error}.") from None
+        raise BadData(f"{file}: cannot be read as {kind[1:]}: {error}.") from None
 
 
 def _read_json(file: Path) -> Iterator[Any]:
@@ -109,7 +109,7 @@ def read_documents(file: Path, column: str = "text") -> Iterator[str]:
     if file.suffix.lower() in TABLES:
         for row in read_rows(file):
             if column not in row:
-                raise BadInput(f"{file}: no column '{column}'; its columns are {', '.join(map(str, row))}.")
+                raise BadData(f"{file}: no column '{column}'; its columns are {', '.join(map(str, row))}.")
             yield str(row[column])
         return
     pending = ""
@@ -119,7 +119,7 @@ def read_documents(file: Path, column: str = "text") -> Iterator[str]:
                 *whole, pending = (pending + chunk).split(SEPARATOR)
                 yield from (text for document in whole if (text := document.strip()))
         except UnicodeDecodeError as error:
-            raise BadInput(f"{file}: not UTF-8 text: {error}.") from None
+            raise BadData(f"{file}: not UTF-8 text: {error}.") from None
     if pending.strip():
         yield pending.strip()
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from oelm_core.data import prepare, sets
 from oelm_core.data.tokenizers import tokenizer_hash
-from oelm_core.errors import BadInput, NotFound
+from oelm_core.errors import BadData, NotFound
 from oelm_core.runs.folder import read_json
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def is_prepared(folder: Path) -> bool:
 def _prepare_small(data: Data, tokenizer: PreTrainedTokenizerFast, cache: Path, say: Callable[[str], None]) -> Path:
     named = sets.find_set(data.name)
     if not data.path and (named is None or named.kind == "classification"):
-        raise BadInput(f"data.name {data.name}: not a text known by name; give its files with --set data.path=FOLDER.")
+        raise BadData(f"data.name {data.name}: not a text known by name; give its files with --set data.path=FOLDER.")
     if not data.path and named is not None and named.kind == "language":
         raise NotFound(
             f"dataset {data.name} is not prepared: looked in {sets.kept_folder(data.name)}."
@@ -96,7 +96,7 @@ def _refuse_large(path: Path, data: Data) -> None:
     texts = [path] if path.is_file() else list(path.rglob("*")) if path.is_dir() else []
     size = sum(text.stat().st_size for text in texts if text.is_file())
     if size > SMALL:
-        raise BadInput(
+        raise BadData(
             f"data.path {path}: {size / 2**30:.1f} GB of text is prepared once, not by every run:"
             f" oelm data prepare {data.name} --path {path} --out FOLDER, then --set data.path=FOLDER."
         )
@@ -107,14 +107,14 @@ def open_prepared(folder: Path, data: Data, tokenizer: PreTrainedTokenizerFast) 
     manifest = read_json(folder / "manifest.json") or {}
     made_with = manifest["tokenizer"]
     if made_with["hash"] != tokenizer_hash(tokenizer):
-        raise BadInput(
+        raise BadData(
             f"{folder}: prepared with another tokenizer ({made_with['size']} tokens, {made_with['hash']}; the"
             f" experiment's has {len(tokenizer)}, {tokenizer_hash(tokenizer)}); set data.tokenizer or prepare it again."
         )
     train = _stream(folder, manifest, "train")
     prepared = manifest.get("max_tokens")
     if prepared is not None and (data.max_tokens is None or data.max_tokens > len(train)):
-        raise BadInput(
+        raise BadData(
             f"{folder}: only the first {prepared} tokens were prepared, the experiment asks for"
             f" {data.max_tokens or 'all'}; prepare it again into another folder or set data.max_tokens={prepared}."
         )
@@ -123,7 +123,7 @@ def open_prepared(folder: Path, data: Data, tokenizer: PreTrainedTokenizerFast) 
     train, validation = _cut(train, folder, manifest, data)
     shortest = min(len(train), len(validation))
     if shortest < 2 or len(train) < data.max_length + 1:
-        raise BadInput(
+        raise BadData(
             f"{folder}: {len(train)} training and {len(validation)} validation tokens are too few"
             f" for sequences of {data.max_length}."
         )
@@ -138,7 +138,7 @@ def _stream(folder: Path, manifest: dict[str, Any], split: str) -> np.ndarray:
     file = folder / about["file"]
     dtype = np.dtype(manifest["dtype"])
     if not file.is_file() or file.stat().st_size != about["tokens"] * dtype.itemsize:
-        raise BadInput(f"{file}: does not match its manifest; delete {folder} and prepare it again.")
+        raise BadData(f"{file}: does not match its manifest; delete {folder} and prepare it again.")
     return np.memmap(file, dtype, mode="r")
 
 
@@ -150,12 +150,12 @@ def _cut(train: np.ndarray, folder: Path, manifest: dict[str, Any], data: Data) 
         {"fraction": data.validation_fraction, "seed": data.validation_seed} if data.validation == "random" else None
     )
     if manifest.get("held_out") != wanted:
-        raise BadInput(
+        raise BadData(
             f"{folder}: its validation text was held out as {manifest.get('held_out') or 'its own split'} but the"
             f" experiment asks for {wanted or 'its own split'}; prepare it again into another folder."
         )
     if "validation" not in manifest["splits"]:
-        raise BadInput(
+        raise BadData(
             f"{folder}: there is no validation text; add a validation file or write --set data.validation=tail."
         )
     return train, _stream(folder, manifest, "validation")

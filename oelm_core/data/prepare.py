@@ -16,7 +16,7 @@ import numpy as np
 
 from oelm_core.data import files, network, sets
 from oelm_core.data.tokenizers import load_named, load_tokenizer, tokenizer_hash
-from oelm_core.errors import BadInput, Refused
+from oelm_core.errors import BadData, Refused
 from oelm_core.runs.folder import read_json, write_json
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def prepare(
         return synthetic.ensure(named.name, sets.cache_dir())
     if (experiment and experiment.data.classes) or (named and named.kind == "classification"):
         if path or named is None:
-            raise BadInput(
+            raise BadData(
                 f"{name}: files of a classification set are read as they are; give them as data.path to a run."
             )
         return tables.keep(named, folder, progress)
@@ -121,7 +121,7 @@ def text_sources(name: str, path: str | None, column: str = "text", partly: bool
 
         return text_sources(name, str(synthetic.ensure(named.name, sets.cache_dir())))
     if named.kind != "language":
-        raise BadInput(f"data.name {name}: this is a classification set, not text for a language model.")
+        raise BadData(f"data.name {name}: this is a classification set, not text for a language model.")
     return {split: _hub_source(named.name, place, partly) for split, place in named.splits.items()}
 
 
@@ -167,7 +167,7 @@ def write_tokens(
     With max_tokens, reading the training text stops soon after that many.
     """
     if "train" not in sources:
-        raise BadInput(f"{name}: there is no training text (train.txt) beside {next(iter(sources.values())).where}.")
+        raise BadData(f"{name}: there is no training text (train.txt) beside {next(iter(sources.values())).where}.")
     plan = {**_plan(name, sources, tokenizer, held_out), "max_tokens": max_tokens}
     done = read_json(folder / "manifest.json")
     if done is not None:
@@ -249,7 +249,7 @@ class _Writer:
         counts = self.journal["counts"]
         for split in ("train", "validation"):
             if split in counts and counts[split]["tokens"] == 0:
-                raise BadInput(
+                raise BadData(
                     f"{sources['train'].where}: no text for the {split} split; is the file empty,"
                     " or data.validation_fraction too small for so few documents?"
                 )
@@ -315,7 +315,7 @@ def _plan(
     """What decides the token files; two equal plans give equal files."""
     end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
     if end is None:
-        raise BadInput(f"the tokenizer {tokenizer.name_or_path} has no end-of-text token to put between documents.")
+        raise BadData(f"the tokenizer {tokenizer.name_or_path} has no end-of-text token to put between documents.")
     return {
         "schema": SCHEMA,
         "kind": "tokens",
@@ -339,7 +339,7 @@ _MADE_OF = (
 def _same_or_refuse(folder: Path, manifest: dict[str, Any], plan: dict[str, Any]) -> None:
     for key, what in _MADE_OF:
         if manifest.get(key) != plan[key]:
-            raise BadInput(
+            raise BadData(
                 f"{folder}: already prepared from {what} ({manifest.get(key)}, now {plan[key]});"
                 " delete that folder or prepare into another one."
             )
@@ -350,7 +350,7 @@ def verify(folder: Path, manifest: dict[str, Any]) -> None:
     for split in manifest["splits"].values():
         file = folder / split["file"]
         if not file.is_file() or _sha256(file) != split["sha256"]:
-            raise BadInput(f"{file}: does not match its manifest; delete {folder} and prepare it again.")
+            raise BadData(f"{file}: does not match its manifest; delete {folder} and prepare it again.")
 
 
 def _sha256(file: Path) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oelm_core.errors import BadInput, NotFound
+from oelm_core.errors import BadData, NotFound
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -39,7 +39,7 @@ def load_named(name: str, key: str = "data.tokenizer") -> PreTrainedTokenizerFas
 
     folder = Path(name).expanduser()
     if ("/" in name and name.startswith((".", "/", "~"))) and not folder.is_dir():
-        raise BadInput(f"{key} {name}: no such folder.")
+        raise BadData(f"{key} {name}: no such folder.")
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else name)
     except (OSError, ValueError, KeyError) as error:
@@ -49,9 +49,9 @@ def load_named(name: str, key: str = "data.tokenizer") -> PreTrainedTokenizerFas
             f" {how}FOLDER, or set HF_HOME to a filled cache or HF_ENDPOINT to a mirror."
         ) from None
     if len(tokenizer) < 16:
-        raise BadInput(f"{key} {name}: it loads with only {len(tokenizer)} tokens; its files are incomplete.")
+        raise BadData(f"{key} {name}: it loads with only {len(tokenizer)} tokens; its files are incomplete.")
     if not getattr(tokenizer, "is_fast", False):
-        raise BadInput(f"{key} {name}: only tokenizers with a tokenizer.json (fast ones) can be used.")
+        raise BadData(f"{key} {name}: only tokenizers with a tokenizer.json (fast ones) can be used.")
     return tokenizer  # type: ignore[no-any-return]
 
 
@@ -99,7 +99,7 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerFast, model_vocabulary: int, 
     size = len(tokenizer)
     if not size <= model_vocabulary < size + PADDED_VOCABULARY:
         where = experiment.data.tokenizer or experiment.model.path or experiment.model.name
-        raise BadInput(
+        raise BadData(
             f"{experiment.id}: the tokenizer ({where}) has {size} tokens but the model has {model_vocabulary};"
             f" give the model's own with --set data.tokenizer=FOLDER"
             + (f" or build the model with --set model.shape.vocab={size}." if experiment.start == "scratch" else ".")

@@ -9,31 +9,25 @@ from typing import Any
 import torch
 
 from oelm_core.config import Train
-from oelm_core.errors import BadInput, LabError, NotFound
+from oelm_core.errors import LabError
 
 
 class NonFinite(LabError):
     """The loss or a gradient stopped being a number."""
 
+    reason = "nonfinite"
+
 
 class DiskFull(LabError):
     """A checkpoint could not be written; the one before it is still good."""
 
+    reason = "disk"
+
 
 def outcome_of(error: BaseException, train: Train | None) -> tuple[str, str, bool]:
     """(reason, message, whether the traceback belongs in the log) of an exception that ended a run."""
-    if isinstance(error, NonFinite):
-        return "nonfinite", str(error), False
-    if isinstance(error, DiskFull):
-        return "disk", str(error), False
     if isinstance(error, LabError):
-        text = str(error)
-        if not isinstance(error, (BadInput, NotFound)):
-            return "error", text, False
-        about_data = isinstance(error, NotFound) or any(
-            word in text for word in ("data.", "dataset", "tokenizer", "row ")
-        )
-        return ("data" if about_data else "config"), text, False
+        return error.reason, str(error), False
     if _is_out_of_memory(error):
         return "oom", out_of_memory_sentence(error, train), False
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

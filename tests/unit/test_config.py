@@ -21,7 +21,7 @@ from oelm_core.config import (
     override,
     parse_overrides,
 )
-from oelm_core.errors import BadInput
+from oelm_core.errors import BadData, BadInput, LabError, NotFound, Refused
 
 SHAPE = {"layers": 4, "d_model": 64, "heads": 4, "d_ff": 128, "vocab": 100, "positions": 128}
 
@@ -182,3 +182,8 @@ def test_merging_joins_sections_and_replaces_lists() -> None:
 def test_yaml_surprises_are_gone() -> None:
     read = parse_overrides(["a=1e-4", "b=no", "c=2026-01-01", "d=true", "e=0777", "f=1_000"])
     assert read == {"a": 1e-4, "b": "no", "c": "2026-01-01", "d": True, "e": 777, "f": 1000}
+
+
+def test_an_error_says_as_which_reason_a_run_fails_with_it() -> None:
+    reasons = {kind: kind("why").reason for kind in (LabError, BadInput, BadData, NotFound, Refused)}
+    assert reasons == {LabError: "error", BadInput: "config", BadData: "data", NotFound: "data", Refused: "error"}

@@ -21,6 +21,7 @@ from oelm_core.training.classification_task import ClassificationTask
 from oelm_core.training.language_task import LanguageTask
 from oelm_core.training.loop import Loop
 from oelm_core.training.signals import StopRequest
+from oelm_core.training.starting import check_positions
 from oelm_core.training.worker import train_run
 from tests.training_runs import BERT, GPT, SHAPE, experiment, figures, run_folder, texts, weights
 
@@ -150,8 +151,12 @@ def test_a_pretrained_folder_with_fewer_positions_than_the_text_needs_is_refused
     model: Any = from_config(encoder_config(Shape(**{**SHAPE, "positions": 32}), "bert", 2, 0.1))
     model.save_pretrained(tmp_path / "short")
     demo_tokenizer().save_pretrained(tmp_path / "short")
-    with pytest.raises(BadInput, match=r"data\.max_length 48 is longer than the model's 32 positions"):
+    sentence = r"data\.max_length 48 is longer than the model's 32 positions"
+    with pytest.raises(BadInput, match=sentence):
         train(tmp_path, BERT, data, f"model.path={tmp_path / 'short'}", "model.start=pretrained")
+    with pytest.raises(BadInput, match=sentence) as refused:  # of a hub's model it is known once it is loaded
+        check_positions(model, experiment(BERT, data))
+    assert failures.outcome_of(refused.value, None)[0] == "config"
 
 
 def test_a_checkpoint_of_other_settings_is_refused(data: Path, tmp_path: Path) -> None:
