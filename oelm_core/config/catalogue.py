@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import presets as shipped_presets
 from oelm_core.config import Experiment, Study, build_experiment, build_study, merge
 from oelm_core.config.preset_files import Document, documents_in
 from oelm_core.errors import BadInput, LabError, NotFound, did_you_mean
 from oelm_core.runs.folder import home
 
 Kind = TypeVar("Kind")
-SHIPPED = Path(shipped_presets.__file__).parent
+SHIPPED = (Path(__file__).parents[1] / "presets").resolve()
+"""Files of the package; in a checkout a link to the folder /presets."""
 
 
 @dataclass

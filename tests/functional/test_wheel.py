@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import oelm_core
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -40,10 +42,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_contains_the_presets_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert "presets/experiments/sst2.yaml" in names
-    assert "presets/studies/demo.yaml" in names
-    assert "oelm_tui/app.tcss" in names
-    assert not [name for name in names if name.startswith("tests")]
+    assert "oelm_core/presets/experiments/sst2.yaml" in names
+    assert "oelm_core/presets/studies/demo.yaml" in names
+    assert {"oelm_tui/app.tcss", "oelm_core/py.typed", "oelm_tui/py.typed"} <= set(names)
+    top = {name.partition("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"oelm_core", "oelm_tui"}
+
+
+def test_the_wheel_bears_the_version_the_command_prints(wheel: Path) -> None:
+    assert wheel.name.split("-")[1] == oelm_core.__version__
 
 
 def test_an_installed_oelm_lists_its_presets_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
@@ -57,8 +64,9 @@ def test_an_installed_oelm_lists_its_presets_outside_the_checkout(wheel: Path, t
     subprocess.run(install, check=True, capture_output=True)
     # the same dependencies, seen through a .pth file; our own editable install must stay out of sight
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    environment = {**os.environ, "OELM_HOME": str(tmp_path / "home")}
-    where = "import oelm_core, presets; print(oelm_core.__file__, presets.__file__)"
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {**inherited, "OELM_HOME": str(tmp_path / "home")}
+    where = "import oelm_tui; from oelm_core.config.catalogue import SHIPPED; print(oelm_tui.__file__, SHIPPED)"
     found = subprocess.check_output([python, "-c", where], text=True, cwd=tmp_path, env=environment)
     assert all(path.startswith(str(fresh)) for path in found.split())
     listed = subprocess.check_output([fresh / "bin" / "oelm", "presets", "--json"], cwd=tmp_path, env=environment)
