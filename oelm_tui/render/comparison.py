@@ -10,9 +10,7 @@ from oelm_core.formatting import metric_value, p_value, points, relative, size, 
 from oelm_tui import glyphs
 from oelm_tui.render.config import flat, said
 from oelm_tui.render.run_rows import method_name
-from oelm_tui.render.text import heading, wrapped
-from oelm_tui.widgets.cells import Span, fit
-from oelm_tui.widgets.lines import Line
+from oelm_tui.text import Line, Span, fit, heading, wrapped
 
 if TYPE_CHECKING:
     from oelm_core.compare import Arm, Group, Measure, Pair

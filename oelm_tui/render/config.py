@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from oelm_tui.render.text import heading, named, named_lines, wrapped
 from oelm_tui.snapshots.run_view import RunView
-from oelm_tui.widgets.lines import Line
+from oelm_tui.text import Line, heading, named, named_lines, wrapped
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue

@@ -11,15 +11,12 @@ from oelm_core import formatting
 from oelm_tui import glyphs
 from oelm_tui.launch_form import Plan
 from oelm_tui.render.config import said
+from oelm_tui.render.devices import WHOSE_ROLES
 from oelm_tui.render.preset_rows import data_name
 from oelm_tui.render.run_rows import method_name
-from oelm_tui.render.text import heading, named, named_lines, wrapped
 from oelm_tui.snapshots.cards import Machine
 from oelm_tui.snapshots.estimate import Estimate
-from oelm_tui.widgets.cells import Cell
-from oelm_tui.widgets.device_strip import WHOSE_ROLES
-from oelm_tui.widgets.lines import Line
-from oelm_tui.widgets.table import Column, Row
+from oelm_tui.text import Cell, Column, Line, Row, heading, named, named_lines, wrapped
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment

@@ -8,9 +8,8 @@ from typing import Any
 from oelm_core import formatting
 from oelm_tui import glyphs
 from oelm_tui.glyphs import bar
-from oelm_tui.render.text import heading, named, wrapped
 from oelm_tui.snapshots.detail import Detail
-from oelm_tui.widgets.lines import Line
+from oelm_tui.text import Line, heading, named, wrapped
 
 _ROLES = {True: "ok", False: "bad"}
 

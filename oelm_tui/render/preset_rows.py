@@ -12,7 +12,7 @@ from oelm_core.runs.headline import is_better
 from oelm_tui import glyphs
 from oelm_tui.render.run_rows import method_name
 from oelm_tui.snapshots.run_view import LIVE, RunView
-from oelm_tui.widgets.table import Column, Row
+from oelm_tui.text import Column, Row
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from oelm_tui.logs.clean import pieces
 from oelm_tui.render.run_rows import REASONS
-from oelm_tui.render.text import folded, heading, named, wrapped
 from oelm_tui.snapshots.detail import Detail
-from oelm_tui.widgets.lines import Line
+from oelm_tui.text import Line, folded, heading, named, wrapped
 
 ADVICE = {
     "oom": "Lower train.batch_size and raise train.accumulate by the same factor: the same batch in less memory.",

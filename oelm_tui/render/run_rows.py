@@ -1,19 +1,20 @@
-"""Rows of the runs table: one run in columns, sorting, filtering."""
+"""One run in a row of the runs table and in a headline; sorting and filtering the runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rich.cells import cell_len
+
 from oelm_core import formatting
 from oelm_core.metric import metric_named
 from oelm_tui import glyphs
-from oelm_tui.glyphs import STATE_ROLES
+from oelm_tui.glyphs import STATE_ROLES, bar
 from oelm_tui.run_filter import Query
 from oelm_tui.snapshots.remote_cards import short_card
 from oelm_tui.snapshots.run_view import PASSING, RunView
-from oelm_tui.widgets.cells import Cell
-from oelm_tui.widgets.table import Column, Row
+from oelm_tui.text import Cell, Column, Line, Row
 
 COLUMNS = (
     Column("state", "", 1, keep=200),
@@ -141,3 +142,39 @@ _SORT_KEYS: dict[str, Callable[[RunView], Any]] = {
     "left": lambda view: view.left,
     "metric": lambda view: view.run.metric_value,
 }
+
+
+def headline(view: RunView, with_bar: bool = True) -> Line:
+    """State, step, time left and metric of a run in one line; the end of it is left out where it gets narrow."""
+    run = view.run
+    role = STATE_ROLES.get(run.state, "")
+    state = REASONS.get(run.reason or "", run.state) if run.state == "failed" else run.state
+    parts: Line = [(f" {glyphs.signs.state(run.state)} ", role), (f"{run.preset} ", "label")]
+    parts.append((f"{method_name(run.method)} s{run.seed} ", ""))
+    parts.append((f"{state} ", role))
+    if run.total:
+        share = run.step / run.total
+        if run.state in ("running", "stopping"):
+            drawn = f"{bar(share, 8)} " if with_bar else ""
+            parts.append((f"{drawn}{share * 100:.0f}% ", "arm0"))
+        parts.append((f"{formatting.count(run.step)}/{formatting.count(run.total)} ", "faint"))
+    if view.left is not None:
+        parts.append((f"{formatting.duration(view.left)} left ", ""))
+    if run.metric_value is not None:
+        value = formatting.metric_value(run.metric_name, run.metric_value)
+        parts.append((f"{metric_named(run.metric_name).short} {value} ", "accent"))
+    return [*parts, (" ", "")]
+
+
+def shortened(parts: Line, width: int) -> Line:
+    """Whole words of a headline: method and seed go first where it is narrow, then the end."""
+
+    def size(line: Line) -> int:
+        return sum(cell_len(text.rstrip() if text is line[-1][0] else text) for text, _ in line)
+
+    line = [part for part in parts if part[0].strip()]
+    if size(line) > width and len(line) > 3:
+        del line[2]
+    while len(line) > 2 and size(line) > width:
+        line.pop()
+    return line

@@ -18,10 +18,10 @@ from oelm_tui.actions import bindings, hints
 from oelm_tui.charts.plot import Curve
 from oelm_tui.render.comparison import difference_lines, fairness_lines, result_lines, shown_arms, word_lines
 from oelm_tui.render.preset_rows import data_name
-from oelm_tui.render.text import wrapped
 from oelm_tui.screens.dialogs import Form
 from oelm_tui.snapshots.background import Desk
 from oelm_tui.snapshots.comparing import Compared, CompareRequest, Page, compare, format_of, pages, report
+from oelm_tui.text import wrapped
 from oelm_tui.widgets.bars import Hints, TabBar
 from oelm_tui.widgets.chart import Chart
 from oelm_tui.widgets.lines import ScrollLines

@@ -15,9 +15,9 @@ from textual.widgets import Button, Label, Static
 
 from oelm_core.errors import LabError
 from oelm_tui.actions import ACTIONS, shown_key
-from oelm_tui.render.text import heading
+from oelm_tui.text import Line, heading
 from oelm_tui.widgets.field import Field
-from oelm_tui.widgets.lines import Line, ScrollLines
+from oelm_tui.widgets.lines import ScrollLines
 
 if TYPE_CHECKING:
     from oelm_tui.app import OelmApp

@@ -6,11 +6,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
 
+from oelm_tui.render.run_rows import headline
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.snapshot import Snapshot
 from oelm_tui.widgets.bars import TabBar
 from oelm_tui.widgets.log_view import LogPage, LogView
-from oelm_tui.widgets.run_panel import headline
 
 
 class FullLog(Screen[None]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -15,17 +14,18 @@ from oelm_core.runs.folder import home as lab_home
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings, hints
 from oelm_tui.render.preset_rows import about
+from oelm_tui.render.run_rows import headline, shortened
 from oelm_tui.screens.home_actions import HomeActions
 from oelm_tui.snapshots.detail import Detail
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.snapshot import Snapshot
+from oelm_tui.text import Line
 from oelm_tui.widgets.bars import Header, Hints, TabBar
-from oelm_tui.widgets.device_strip import DeviceStrip
-from oelm_tui.widgets.devices_pane import DevicesPane
+from oelm_tui.widgets.devices import DevicesPane, DeviceStrip
 from oelm_tui.widgets.field import Field
-from oelm_tui.widgets.lines import Line, Lines
+from oelm_tui.widgets.lines import Lines
 from oelm_tui.widgets.preset_tree import PresetTree
-from oelm_tui.widgets.run_panel import RunPanel, headline
+from oelm_tui.widgets.run_panel import RunPanel
 from oelm_tui.widgets.runs_table import RunsTable
 from oelm_tui.widgets.table import Table
 
@@ -57,21 +57,7 @@ class Headline(Lines):
             self.refresh()
 
     def lines(self, width: int, height: int) -> list[Line]:
-        return [fitting(headline(self.view), width) if self.view else []]
-
-
-def fitting(parts: Line, width: int) -> Line:
-    """Whole words of a headline: method and seed go first where it is narrow, then the end."""
-
-    def size(line: Line) -> int:
-        return sum(cell_len(text.rstrip() if text is line[-1][0] else text) for text, _ in line)
-
-    line = [part for part in parts if part[0].strip()]
-    if size(line) > width and len(line) > 3:
-        del line[2]
-    while len(line) > 2 and size(line) > width:
-        line.pop()
-    return line
+        return [shortened(headline(self.view), width) if self.view else []]
 
 
 class Home(HomeActions, Screen[None]):

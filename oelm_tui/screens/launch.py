@@ -25,9 +25,10 @@ from oelm_tui.snapshots.background import Desk
 from oelm_tui.snapshots.cards import Card
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.snapshot import Snapshot
+from oelm_tui.text import Line
 from oelm_tui.widgets.bars import TabBar
 from oelm_tui.widgets.field import Field
-from oelm_tui.widgets.lines import Line, ScrollLines
+from oelm_tui.widgets.lines import ScrollLines
 from oelm_tui.widgets.table import Table
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ class Launch(Screen[bool | None]):
         found = self._checked()
         lines: list[Line] = []
         if self._problem:
-            from oelm_tui.render.text import wrapped
+            from oelm_tui.text import wrapped
 
             lines += [[(f"{glyphs.signs.bad} cannot be launched", "bad")], *wrapped(self._problem, width, "bad"), []]
         elif snapshot is not None and snapshot.catalogue is not None:

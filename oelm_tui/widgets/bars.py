@@ -12,8 +12,8 @@ from textual.reactive import reactive
 
 from oelm_tui import glyphs
 from oelm_tui.actions import Action
-from oelm_tui.widgets.cells import Span
-from oelm_tui.widgets.lines import Line, Lines
+from oelm_tui.text import Line, Span
+from oelm_tui.widgets.lines import Lines
 
 
 class Header(Lines):

@@ -12,7 +12,8 @@ from textual.reactive import reactive
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings
 from oelm_tui.charts.plot import Curve, Picture, View, draw, x_bounds
-from oelm_tui.widgets.lines import Line, Lines
+from oelm_tui.text import Line
+from oelm_tui.widgets.lines import Lines
 
 SMOOTHINGS = (0.0, 0.6, 0.9, 0.97, 0.99)
 

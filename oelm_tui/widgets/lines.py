@@ -1,24 +1,58 @@
-"""Lines of (text, role) runs: the base of panels that are computed as text, one-liners and scrolling ones."""
+"""Widgets that are lines of text: the base of panels that are computed, one-liners and scrolling ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.segment import Segment
+from rich.style import Style
 from textual.binding import Binding
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
-from oelm_tui.widgets.cells import BaseStyle, Span, strip_of
+from oelm_tui.palette import role_style
+from oelm_tui.text import Line
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Line = list[Span]
+
+class LineWidget(Widget):
+    """A widget that draws lines of text, each with `draw_line`.
+
+    Comes after a scrolling base: Textual inherits default styles from the first base only.
+    """
+
+    _own_style: tuple[str, Style] | None = None
+
+    @property
+    def own_style(self) -> Style:
+        """The widget's style, kept: Textual walks all ancestors for it anew, and we need it for every line."""
+        if self._own_style is None or self._own_style[0] != self.app.theme:
+            self._own_style = self.app.theme, self.rich_style
+        return self._own_style[1]
+
+    def notify_style_update(self) -> None:
+        self._own_style = None
+        super().notify_style_update()
+
+    def draw_line(self, line: Line, over: str = "") -> Strip:
+        """As wide as the widget; the role `over` is laid over everything (a cursor)."""
+        theme, base = self.app.current_theme, self.own_style
+        segments = [Segment(text, base + role_style(role, theme)) for text, role in line if text]
+        strip = Strip(segments).adjust_cell_length(self.size.width, base)
+        if not over:
+            return strip
+        style = role_style(over, theme)
+        if style.reverse:  # 16 colours: coloured signs would become coloured blocks
+            return Strip([Segment(segment.text, base + style) for segment in strip], strip.cell_length)
+        return Strip([Segment(s.text, (s.style or base) + style) for s in strip], strip.cell_length)
 
 
-class Lines(BaseStyle):
+class Lines(LineWidget):
     """A fixed panel: `lines` is asked for once after every refresh, with the size at hand."""
 
     _lines: list[Line] | None = None
@@ -35,11 +69,10 @@ class Lines(BaseStyle):
         if self._lines is None or self._lines_size != self.size:
             self._lines_size = self.size
             self._lines = list(self.lines(self.size.width, self.size.height))
-        runs = self._lines[y] if y < len(self._lines) else []
-        return strip_of(runs, self.size.width, self.app.current_theme, self.base_style)
+        return self.draw_line(self._lines[y] if y < len(self._lines) else [])
 
 
-class ScrollLines(ScrollView, BaseStyle, can_focus=True):
+class ScrollLines(ScrollView, LineWidget, can_focus=True):
     """Text that scrolls; set with `show`. Lines wider than the panel are cut."""
 
     BINDINGS = [
@@ -74,5 +107,4 @@ class ScrollLines(ScrollView, BaseStyle, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         number = y + round(self.scroll_y)
-        runs = self._shown[number] if number < len(self._shown) else []
-        return strip_of(runs, self.size.width, self.app.current_theme, self.base_style)
+        return self.draw_line(self._shown[number] if number < len(self._shown) else [])

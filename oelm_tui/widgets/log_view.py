@@ -20,11 +20,10 @@ from oelm_tui import glyphs
 from oelm_tui.actions import bindings
 from oelm_tui.logs.clean import pieces
 from oelm_tui.logs.pager import LogAnswer, LogRequest, Pager
-from oelm_tui.render.text import folded
 from oelm_tui.snapshots.background import Desk
-from oelm_tui.widgets.cells import BaseStyle, Span, strip_of
+from oelm_tui.text import Line, folded
 from oelm_tui.widgets.field import Field
-from oelm_tui.widgets.lines import Line, Lines
+from oelm_tui.widgets.lines import Lines, LineWidget
 
 if TYPE_CHECKING:
     from oelm_tui.app import OelmApp
@@ -165,7 +164,7 @@ class LogView(Vertical):
             self._ask(replace(self._asked, rows=self._rows, delta=0))
 
 
-class LogPage(BaseStyle, can_focus=True):
+class LogPage(LineWidget, can_focus=True):
     """The visible lines. At the end they stand at the bottom; wrapped lines push older ones out at the top."""
 
     BINDINGS = bindings("log")
@@ -178,7 +177,7 @@ class LogPage(BaseStyle, can_focus=True):
         super().__init__()
         self.wrap = False
         self._answer: LogAnswer | None = None
-        self._drawn: list[tuple[list[Span], bool]] = []
+        self._drawn: list[tuple[Line, bool]] = []
 
     def show(self, answer: LogAnswer | None) -> None:
         self._answer = answer
@@ -204,32 +203,30 @@ class LogPage(BaseStyle, can_focus=True):
         if isinstance(self.parent, LogView):
             self.parent.action_log(what)
 
-    def _lay_out(self, size: Size) -> list[tuple[list[Span], bool]]:
+    def _lay_out(self, size: Size) -> list[tuple[Line, bool]]:
         if self._answer is None:
             return []
-        rows: list[tuple[list[Span], bool]] = []
+        rows: list[tuple[Line, bool]] = []
         for line in self._answer.page.lines:
-            runs: list[Span] = list(pieces(line.shown, glyphs.signs.ascii_only))
+            spans: Line = list(pieces(line.shown, glyphs.signs.ascii_only))
             if not self.app.settings.log_colours:
-                runs = [(text, "") for text, _ in runs]
+                spans = [(text, "") for text, _ in spans]
             if line.left_out:
                 size_of_line = formatting.size_short(line.end - line.start)
-                runs.insert(0, (f"({size_of_line} in one line, its beginning) ", "faint"))
-            runs = marked(runs, self._answer.request.text)
+                spans.insert(0, (f"({size_of_line} in one line, its beginning) ", "faint"))
+            spans = highlighted(spans, self._answer.request.text)
             current = line.start == self._answer.focus
-            rows += [(part, current) for part in (folded(runs, size.width) if self.wrap else [runs])]
+            rows += [(part, current) for part in (folded(spans, size.width) if self.wrap else [spans])]
         if len(rows) > size.height:
             rows = rows[-size.height :] if self._answer.page.at_end else rows[: size.height]
         return rows
 
     def render_line(self, y: int) -> Strip:
-        theme = self.app.current_theme
         if self._answer is not None and not self._drawn and y == 0:
             words = "no log yet" if self._answer.page.size == 0 else "no line shows that text"
-            return strip_of([("  " + words, "faint")], self.size.width, theme, self.base_style)
-        runs, current = self._drawn[y] if y < len(self._drawn) else ([], False)
-        lead: Span = (glyphs.signs.cursor if current else " ", "accent")
-        return strip_of([lead, *runs], self.size.width, theme, self.base_style)
+            return self.draw_line([("  " + words, "faint")])
+        line, current = self._drawn[y] if y < len(self._drawn) else ([], False)
+        return self.draw_line([(glyphs.signs.cursor if current else " ", "accent"), *line])
 
 
 class LogStatus(Lines):
@@ -264,16 +261,16 @@ class LogStatus(Lines):
         return [line]
 
 
-def marked(runs: list[Span], text: str) -> list[Span]:
+def highlighted(line: Line, text: str) -> Line:
     """The searched text set off within a line."""
     if not text:
-        return runs
-    found: list[Span] = []
-    for words, role in runs:
+        return line
+    found: Line = []
+    for words, role in line:
         looked = words.lower() if text == text.lower() else words
         at = 0
         while len(looked) == len(words) and (place := looked.find(text, at)) >= 0:
             found += [(words[at:place], role), (words[place : place + len(text)], "hit")]
             at = place + len(text)
         found.append((words[at:], role))
-    return [run for run in found if run[0]]
+    return [span for span in found if span[0]]

@@ -8,23 +8,20 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from oelm_core import formatting
-from oelm_core.metric import metric_named
 from oelm_tui import glyphs
-from oelm_tui.glyphs import STATE_ROLES, bar
 from oelm_tui.logs.clean import pieces
 from oelm_tui.render.config import config_lines
 from oelm_tui.render.curves import Quantity, caption, curves, in_percent, quantities, system_quantities
 from oelm_tui.render.measured import check_lines, sample_lines, timing_lines
 from oelm_tui.render.reason import reason_lines
-from oelm_tui.render.run_rows import REASONS, method_name
+from oelm_tui.render.run_rows import headline
 from oelm_tui.snapshots.detail import Detail
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.snapshot import Snapshot
+from oelm_tui.text import Line
 from oelm_tui.widgets.bars import TabBar
-from oelm_tui.widgets.cells import Span
 from oelm_tui.widgets.chart import Chart
-from oelm_tui.widgets.lines import Line, Lines, ScrollLines
+from oelm_tui.widgets.lines import Lines, ScrollLines
 from oelm_tui.widgets.log_view import LogPage, LogView
 
 TABS = (
@@ -236,25 +233,3 @@ class RunPanel(Vertical):
         elif event.what == "baseline":
             self._with_baseline = not self._with_baseline
         self._fill()
-
-
-def headline(view: RunView, with_bar: bool = True) -> list[Span]:
-    """State, step, time left and metric of a run in one line; the end of it is left out where it gets narrow."""
-    run = view.run
-    role = STATE_ROLES.get(run.state, "")
-    state = REASONS.get(run.reason or "", run.state) if run.state == "failed" else run.state
-    parts: list[Span] = [(f" {glyphs.signs.state(run.state)} ", role), (f"{run.preset} ", "label")]
-    parts.append((f"{method_name(run.method)} s{run.seed} ", ""))
-    parts.append((f"{state} ", role))
-    if run.total:
-        share = run.step / run.total
-        if run.state in ("running", "stopping"):
-            drawn = f"{bar(share, 8)} " if with_bar else ""
-            parts.append((f"{drawn}{share * 100:.0f}% ", "arm0"))
-        parts.append((f"{formatting.count(run.step)}/{formatting.count(run.total)} ", "faint"))
-    if view.left is not None:
-        parts.append((f"{formatting.duration(view.left)} left ", ""))
-    if run.metric_value is not None:
-        value = formatting.metric_value(run.metric_name, run.metric_value)
-        parts.append((f"{metric_named(run.metric_name).short} {value} ", "accent"))
-    return [*parts, (" ", "")]

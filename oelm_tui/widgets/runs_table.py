@@ -9,7 +9,8 @@ from oelm_tui.render.run_rows import COLUMNS, SORTS, chosen, row_of
 from oelm_tui.run_filter import Query, parse
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.snapshot import Snapshot
-from oelm_tui.widgets.table import Row, Table
+from oelm_tui.text import Row
+from oelm_tui.widgets.table import Table
 
 
 class RunsTable(Table):

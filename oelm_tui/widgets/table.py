@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from textual import events
 from textual.binding import Binding
@@ -14,35 +13,11 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from oelm_tui import glyphs
-from oelm_tui.palette import role_style
-from oelm_tui.widgets.cells import BaseStyle, Cell, Span, fit, strip_of, width_of
+from oelm_tui.text import Cell, Column, Line, Row, fit, width_of
+from oelm_tui.widgets.lines import LineWidget
 
 
-@dataclass(frozen=True)
-class Column:
-    """`keep` decides who gets room when it is narrow: the highest first.
-
-    `grow` columns take what is left over, in their order and as far as their contents need it; the last takes the rest.
-    """
-
-    key: str
-    title: str
-    width: int
-    right: bool = False
-    keep: int = 100
-    grow: bool = False
-
-
-@dataclass(frozen=True)
-class Row:
-    key: str
-    cells: dict[str, Cell]
-    role: str = ""
-    spill: str = ""
-    """A column whose words go over the row's empty cells when it found no room itself."""
-
-
-class Table(ScrollView, BaseStyle, can_focus=True):
+class Table(ScrollView, LineWidget, can_focus=True):
     BINDINGS = [
         Binding("up,k", "move(-1)", show=False),
         Binding("down,j", "move(1)", show=False),
@@ -196,33 +171,30 @@ class Table(ScrollView, BaseStyle, can_focus=True):
         return changed
 
     def render_line(self, y: int) -> Strip:
-        width = self.size.width
-        theme, base = self.app.current_theme, self.base_style
         if y < self._top:
-            return strip_of(self._header(), width, theme, base)
+            return self.draw_line(self._header())
         number = y - self._top + round(self.scroll_y)
         if number >= len(self.rows):
             words = self.empty_words if not self.rows and y == self._top else ""
-            return strip_of([("  " + words, "faint")], width, theme, base)
-        row = self.rows[number]
-        over = role_style("chosen" if self.has_focus else "blurred", theme) if number == self.cursor else None
-        return strip_of(self._line(row, number), width, theme, base, over)
+            return self.draw_line([("  " + words, "faint")])
+        over = ("chosen" if self.has_focus else "blurred") if number == self.cursor else ""
+        return self.draw_line(self._line(self.rows[number]), over)
 
-    def _header(self) -> list[Span]:
-        runs: list[Span] = [("  ", "")]
+    def _header(self) -> Line:
+        spans: Line = [("  ", "")]
         for column, width in self._layout:
             title = column.title
             if column.key == self.sorted_by:
                 title += glyphs.signs.down if self.descending else glyphs.signs.up
-            runs += [*fit((title, "head"), width, column.right), (" ", "")]
-        return runs
+            spans += [*fit((title, "head"), width, column.right), (" ", "")]
+        return spans
 
-    def _line(self, row: Row, number: int) -> list[Span]:
+    def _line(self, row: Row) -> Line:
         sign = glyphs.signs.marked if row.key in self.marked else " "
-        runs: list[Span] = [(sign, "accent"), (" ", "")]
+        spans: Line = [(sign, "accent"), (" ", "")]
         for cell, width, right in placed(row, self._layout):
-            runs += [*fit(cell, width, right), (" ", "")]
-        return [(text, role or row.role) for text, role in runs] if row.role else runs
+            spans += [*fit(cell, width, right), (" ", "")]
+        return [(text, role or row.role) for text, role in spans] if row.role else spans
 
     def _refresh_row(self, number: int) -> None:
         y = number - round(self.scroll_y) + self._top

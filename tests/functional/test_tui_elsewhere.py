@@ -16,7 +16,7 @@ from oelm_tui.settings import Settings
 from oelm_tui.snapshots.cards import Machine
 from oelm_tui.snapshots.remote_cards import card_of, remote_cards, slurms_silence
 from oelm_tui.snapshots.sampler import LabSampler
-from oelm_tui.widgets.device_strip import DeviceStrip
+from oelm_tui.widgets.devices import DeviceStrip
 from oelm_tui.widgets.log_view import LogPage
 from tests.functional.tui_lab import change, drive, make_app, press, run_id, settle, sources, text_of
 

@@ -1,10 +1,26 @@
-"""The Devices pane: cards with history and processes, and the machine around them."""
+"""The devices, twice: a line that is always in view, and the Devices pane with history and processes."""
 
 from __future__ import annotations
 
-from oelm_tui.render.devices import device_lines
+from collections.abc import Sequence
+
+from textual.reactive import reactive
+
+from oelm_tui.render.devices import device_lines, strip_lines
 from oelm_tui.snapshots.cards import History, Machine
-from oelm_tui.widgets.lines import ScrollLines
+from oelm_tui.text import Line
+from oelm_tui.widgets.lines import Lines, ScrollLines
+
+
+class DeviceStrip(Lines):
+    DEFAULT_CSS = "DeviceStrip { height: 1; }"
+    machine: reactive[Machine | None] = reactive(None)
+    names: reactive[dict[str, str]] = reactive(dict)
+    """Run id to the short name shown for it."""
+    history: History | None = None
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        return strip_lines(self.machine, self.history, self.names, width, max(1, height))
 
 
 class DevicesPane(ScrollLines):
