@@ -10,7 +10,8 @@ from oelm_core.compare.audit_runs import observed_findings
 from oelm_core.compare.comparison import GRADES, Finding, Grade
 from oelm_core.compare.control_presets import Controls
 from oelm_core.compare.evidence import Evidence
-from oelm_core.compare.settings import LABELS, ORTHONORMAL, settings_of, shown
+from oelm_core.compare.settings import LABELS, settings_of, shown
+from oelm_core.registry import is_orthonormal, models_language
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def _differences(
         if a is None or b is None or a == b:
             continue
         grade, doubt = DOUBTS[name]
-        if name == "max_length" and arm.config.get("family") == "gpt":
+        if name == "max_length" and models_language(arm.config):
             grade, doubt = "breaks", "perplexities over different contexts do not compare"
         if name in ("shape", "optimiser"):
             a, b = _only_different(a, b)
@@ -192,7 +193,7 @@ def _norms_differ(a: float | str | None, b: float | str | None) -> bool:
 
 def _start_kind(settings: Mapping[str, Any]) -> str:
     init = settings.get("init")
-    return "orthonormal" if init in ORTHONORMAL else str(init)
+    return "orthonormal" if is_orthonormal(init) else str(init)
 
 
 def _only_different(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -6,7 +6,8 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from oelm_core.compare.settings import ORTHONORMAL, OWN, settings_of
+from oelm_core.compare.settings import OWN, settings_of
+from oelm_core.registry import is_orthonormal
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
@@ -84,7 +85,7 @@ def _command(name: str, theirs: Mapping[str, Any], baseline: Mapping[str, Any], 
         settings = [f"train.{key}={train[key]}" for key in _TRAIN_KEYS[name] if train.get(key) is not None]
     elif name == "qk_norm":
         settings = ["method.scale=keep" if theirs["qk_norm"] == OWN else f"method.scale={theirs['qk_norm']:.3g}"]
-    elif name == "qk_from" and theirs["init"] in ORTHONORMAL and theirs["qk_from"] == "pretrained":
+    elif name == "qk_from" and is_orthonormal(theirs["init"]) and theirs["qk_from"] == "pretrained":
         settings, target = ["method.from=gaussian"], presets[0]
     elif name == "qk_from" and theirs["init"] == "none":  # the arm with the pretrained weights left as they are
         settings = ["method.init=none"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from oelm_core.registry import models_language
 from oelm_core.runs.folder import RunFolder, read_json
 
 if TYPE_CHECKING:
@@ -150,8 +151,8 @@ def headline(
     data = config.get("data") or {}
     name = told.get("name") or data.get("metric")
     if not name:
-        language = config.get("family") == "gpt" and data.get("classes") is None
-        name = "perplexity" if language or any("perplexity" in record for record in evals) else "accuracy"
+        language = models_language(config) or any("perplexity" in record for record in evals)
+        name = "perplexity" if language else "accuracy"
     lower = told.get("direction") == "lower" if told.get("direction") else name in LOWER_IS_BETTER
     return str(name), "lower" if lower else "higher"
 

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from oelm_core.config.limits import steps_in_epochs
+from oelm_core.registry import INITIALISERS, is_orthonormal, models_language, start_of
+
 INIT_STD = 0.02
 """Standard deviation of weights drawn from scratch."""
 OWN = "own"
 """Row norm of Q/K weights left at whatever their pretrained norm was."""
-ORTHONORMAL = ("head-qr", "polar", "global-qr")
 
 LABELS = {
     "data": "data",
@@ -51,7 +53,6 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     model, data = config.get("model") or {}, config.get("data") or {}
     train = config.get("train") or {}
     batch, accumulate = train.get("batch_size"), train.get("accumulate")
-    gpt = config.get("family") == "gpt"
     return {
         "data": data.get("name"),
         "data_part": {key: data.get(key) for key in ("max_tokens", "limit") if data.get(key) is not None} or "all",
@@ -61,7 +62,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
         "model": model.get("name"),
         "shape": model.get("shape"),
         "dropout": model.get("dropout"),
-        "start": start_of(config),
+        "start": _start(config),
         "duration": duration(config),
         "lr": train.get("lr"),
         "schedule": train.get("schedule"),
@@ -70,7 +71,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
         "effective_batch": batch * (accumulate or 1) if batch else None,
         "accumulate": accumulate,
         "precision": train.get("precision"),
-        "batching": None if gpt else train.get("batching"),
+        "batching": None if models_language(config) else train.get("batching"),
         "compile": train.get("compile"),
         "eval_every": train.get("eval_every"),
         **method_settings(config),
@@ -96,26 +97,22 @@ def method_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def start_of(config: Mapping[str, Any]) -> str | None:
-    model = config.get("model")
-    if model == {}:  # an imported run that does not say
-        return None
-    said = (model or {}).get("start")
-    return said or {"bert": "pretrained", "gpt": "scratch"}.get(str(config.get("family")))
+def _start(config: Mapping[str, Any]) -> str | None:
+    return None if config.get("model") == {} else start_of(config)  # of an imported run that does not say
 
 
 def qk_from(config: Mapping[str, Any]) -> str | None:
     """Whether Q/K keep the pretrained row space, or start from a random draw."""
-    method, start = config.get("method") or {}, start_of(config)
+    method, start = config.get("method") or {}, _start(config)
     if start is None:
         return None
     if start == "scratch":
         return "random"
     if method.get("init", "none") == "none":
         return "pretrained"
-    if method["init"] == "gaussian":
-        return "random"
-    return "random" if method.get("from") == "gaussian" else "pretrained"
+    known = INITIALISERS.get(str(method["init"]))
+    fresh = method.get("from") == "gaussian" or (known is not None and not known.has_source)
+    return "random" if fresh else "pretrained"
 
 
 def qk_norm(config: Mapping[str, Any]) -> float | str | None:
@@ -128,14 +125,14 @@ def qk_norm(config: Mapping[str, Any]) -> float | str | None:
     width = ((config.get("model") or {}).get("shape") or {}).get("d_model")
     scale, init = method.get("scale", "unit"), method.get("init", "none")
     if init == "none" or scale == "keep":
-        if start_of(config) == "scratch":
+        if _start(config) == "scratch":
             return INIT_STD * math.sqrt(width) if width else None
         return OWN
     if scale == "unit":
         return 1.0
-    if init == "gaussian":
-        return float(scale) * math.sqrt(width) if width else None
-    return float(scale)
+    if is_orthonormal(init):
+        return float(scale)
+    return float(scale) * math.sqrt(width) if width else None
 
 
 def steps_of(config: Mapping[str, Any]) -> int | None:
@@ -147,8 +144,7 @@ def steps_of(config: Mapping[str, Any]) -> int | None:
     if not (examples and epochs and batch):
         return None
     examples = min(examples, data.get("limit") or examples)
-    per_epoch: int = math.ceil(examples / (batch * (train.get("accumulate") or 1)))
-    return round(per_epoch * float(epochs))
+    return steps_in_epochs(epochs, examples, batch * (train.get("accumulate") or 1))
 
 
 def duration(config: Mapping[str, Any]) -> str | None:

@@ -9,10 +9,12 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from oelm_core.config.limits import planned_steps, sizes_of, unfreezing_starts
 from oelm_core.config.published import Claim, Published
-from oelm_core.config.sections import Data, Family, Method, Model, Section, Target, Train, Unfreeze, layer_numbers
+from oelm_core.config.sections import Data, FamilyName, Method, Model, Section, Target, Train, Unfreeze, layer_numbers
 from oelm_core.config.slurm import check_settings
 from oelm_core.config.validation import first_problem
 from oelm_core.errors import BadInput
+from oelm_core.metric import default_metric
+from oelm_core.registry import FAMILIES, INITIALISERS
 
 SCHEMA_VERSION = 1
 
@@ -22,7 +24,7 @@ class Experiment(Section):
 
     id: str
     title: str
-    family: Family
+    family: FamilyName
     baseline: str | None = None
     """Id of the arm this one is compared with; None for a baseline."""
     about: str = ""
@@ -53,15 +55,15 @@ class Experiment(Section):
 
     @property
     def metric(self) -> str:
-        return self.data.metric or ("perplexity" if self.data.classes is None else "accuracy")
+        return self.data.metric or default_metric(self.data.classes)
 
     @property
     def arch(self) -> str:
-        return self.model.arch or self.family
+        return self.model.arch or FAMILIES[self.family].architectures[0]
 
     @property
     def start(self) -> str:
-        return self.model.start or ("pretrained" if self.family == "bert" else "scratch")
+        return self.model.start or FAMILIES[self.family].start
 
     @property
     def is_baseline(self) -> bool:
@@ -90,8 +92,8 @@ class Study(Section):
 
 def _check_family(exp: Experiment) -> None:
     positions = sizes_of(exp.model).positions
-    if exp.family == "bert" and exp.data.classes is None:
-        raise ValueError("data.classes is missing; a bert experiment classifies, so say how many classes")
+    if exp.data.classes is None and not FAMILIES[exp.family].language:
+        raise ValueError(f"data.classes is missing; a {exp.family} experiment classifies, so say how many classes")
     if positions and exp.data.max_length > positions:
         raise ValueError(f"data.max_length {exp.data.max_length} is longer than the model's {positions} positions")
     if exp.start == "scratch" and exp.model.path is None and exp.model.shape is None:
@@ -100,7 +102,7 @@ def _check_family(exp: Experiment) -> None:
 
 def _check_method(exp: Experiment) -> None:
     method = exp.method
-    if method.init in ("head-qr", "polar", "global-qr") and method.source == "pretrained" and exp.start == "scratch":
+    if INITIALISERS[method.init].has_source and method.source == "pretrained" and exp.start == "scratch":
         raise ValueError("method.from is pretrained but the model starts from scratch; write from: gaussian")
     if exp.is_baseline and method.freeze:
         raise ValueError("method.freeze is set on a baseline; name the baseline it is compared with")

@@ -60,7 +60,16 @@ def planned_steps(train: Train, data: Data) -> int | None:
     if data.train_examples is None or data.path is not None or data.classes is None:
         return None
     examples = min(data.train_examples, data.limit or data.train_examples)
-    return math.ceil(train.epochs * math.ceil(examples / train.effective_batch))
+    return steps_in_epochs(train.epochs, examples, train.effective_batch)
+
+
+def steps_in_epochs(epochs: float, examples: int, effective_batch: int) -> int:
+    """Optimiser steps; the last of an epoch may see fewer examples, and a begun part of an epoch counts.
+
+    >>> steps_in_epochs(0.1, 67_349, 32)
+    211
+    """
+    return math.ceil(epochs * math.ceil(examples / effective_batch))
 
 
 def unfreezing_starts(unfreeze: Unfreeze, layers: list[int], total: int) -> dict[int, int]:

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticKnownError
 
-Family = Literal["bert", "gpt"]
+from oelm_core.metric import HEADLINES, METRICS
+from oelm_core.registry import FAMILIES, INITIALISERS, architectures
+
 Positive = Annotated[int, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+def one_of(names: Callable[[], Iterable[str]]) -> BeforeValidator:
+    """Names of a table, asked for when a preset is read: unlike a Literal it knows what was added since."""
+
+    def check(value: Any) -> Any:
+        *known, last = map(repr, names())
+        if repr(value) not in (*known, last):
+            expected = f"{', '.join(known)} or {last}" if known else last
+            raise PydanticKnownError("literal_error", {"expected": expected})
+        return value
+
+    return BeforeValidator(check)
+
+
+FamilyName = Annotated[str, one_of(FAMILIES.keys)]
 
 
 class Section(BaseModel):
@@ -40,7 +60,7 @@ class Model(Section):
 
     name: str
     """Name of the network: a hub name for encoders, gpt-medium-512 and the like for ours."""
-    arch: Literal["bert", "roberta", "gpt"] | None = None
+    arch: Annotated[str, one_of(architectures)] | None = None
     """Architecture; follows the family unless said."""
     path: str | None = None
     """Hub name or folder to load instead of `name`; a folder brings its own shape."""
@@ -65,7 +85,7 @@ class Data(Section):
     """Class names in the order of their numbers."""
     classes: Positive | None = None
     """Number of classes; None for language modelling."""
-    metric: Literal["accuracy", "f1", "matthews", "perplexity"] | None = None
+    metric: Annotated[str, one_of(lambda: HEADLINES)] | None = None
     """The headline metric: accuracy, or perplexity for language models, unless said."""
     max_length: Positive = 128
     """Tokens per example at most (bert) or per sequence exactly (gpt)."""
@@ -126,7 +146,7 @@ class Method(Section):
     """How Q and K start, and what is frozen."""
 
     name: str
-    init: Literal["none", "head-qr", "polar", "global-qr", "gaussian"] = "none"
+    init: Annotated[str, one_of(INITIALISERS.keys)] = "none"
     source: Literal["pretrained", "gaussian"] = Field("pretrained", alias="from")
     """What the initialiser orthogonalises: the weight it finds, or a fresh Gaussian."""
     scale: Literal["unit", "keep"] | Annotated[float, Field(gt=0)] = "unit"
@@ -212,7 +232,7 @@ class Train(Section):
 class Target(Section):
     """What counts as success."""
 
-    metric: Literal["accuracy", "f1", "matthews", "perplexity", "loss"]
+    metric: Annotated[str, one_of(METRICS.keys)]
     above: float | None = None
     at_least: float | None = None
     at_most: float | None = None

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from oelm_core.registry import FAMILIES, start_of
+
 PATIENCE = 3.0  # seconds
 
 
@@ -34,14 +36,11 @@ def stay_offline_if_unreachable() -> None:
 def needs_hub(config: Mapping[str, Any]) -> bool:
     """Whether a run's configuration names anything that may have to come from the hub."""
     model, data = config.get("model", {}), config.get("data", {})
-    pretrained = (model.get("start") or ("pretrained" if config.get("family") == "bert" else "scratch")) == "pretrained"
-    names = [data.get("tokenizer"), model.get("path") or (model.get("name") if pretrained else None)]
-    if (
-        data.get("tokenizer") is None
-        and config.get("family") == "gpt"
-        and not str(model.get("name")).startswith("demo-")
-    ):
-        names.append("gpt2")
+    weights = model.get("path") or (model.get("name") if start_of(config) == "pretrained" else None)
+    names = [data.get("tokenizer"), weights]
+    if data.get("tokenizer") is None and not str(model.get("name")).startswith("demo-"):
+        family = FAMILIES.get(str(config.get("family")))
+        names.append(family.tokenizer if family else None)
     named = [str(name) for name in names if name and not str(name).startswith("demo-")]
     on_disk = all(Path(name).expanduser().is_dir() for name in named)
     return not on_disk or not (data.get("path") or str(data.get("name")).startswith("demo-"))

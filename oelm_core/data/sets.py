@@ -1,4 +1,4 @@
-"""The named datasets: what they are called on the hub, their columns, labels and splits. Data, no heavy imports."""
+"""The named datasets: titles, columns, labels, where their splits are on the hub. A new one is an entry here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from oelm_core.errors import NotFound, did_you_mean
 from oelm_core.runs.folder import home
@@ -28,7 +29,9 @@ class NamedSet:
     """A dataset known by name. `text` holds the column names: one, or two for sentence pairs."""
 
     name: str
-    kind: str  # "classification" | "language" | "demo"
+    title: str
+    """As papers write it."""
+    kind: Literal["classification", "language", "demo"]
     about: str
     splits: Mapping[str, Split] = field(default_factory=dict)
     text: tuple[str, ...] = ("text",)
@@ -37,35 +40,45 @@ class NamedSet:
     """How `oelm data prepare` holds validation text out unless an experiment says otherwise: split, random or tail."""
     max_tokens: int | None = None
     """How much of the text `oelm data prepare` takes unless an experiment says otherwise."""
+    aliases: tuple[str, ...] = ()
+    """Other names people give it."""
 
 
-def _glue(task: str, about: str, text: tuple[str, ...], labels: tuple[str, ...]) -> NamedSet:
-    splits = {split: Split(GLUE, task, split) for split in ("train", "validation")}
-    return NamedSet(task, "classification", about, splits, text, labels)
+def _places(repo: str, config: str | None, **splits: str) -> dict[str, Split]:
+    """Splits that lie in one repository: ours -> what the hub calls it."""
+    return {ours: Split(repo, config, theirs) for ours, theirs in splits.items()}
+
+
+BOTH = {"train": "train", "validation": "validation"}
+
+
+def _glue(
+    title: str, about: str, text: tuple[str, ...], labels: tuple[str, ...], aliases: tuple[str, ...] = ()
+) -> NamedSet:
+    name = title.lower().replace("-", "")
+    return NamedSet(name, title, "classification", about, _places(GLUE, name, **BOTH), text, labels, aliases=aliases)
 
 
 SETS: dict[str, NamedSet] = {
     named.name: named
     for named in (
-        _glue("sst2", "film reviews, negative or positive", ("sentence",), ("negative", "positive")),
-        _glue("qqp", "do two questions ask the same", ("question1", "question2"), ("not_duplicate", "duplicate")),
-        _glue("mrpc", "do two sentences say the same", ("sentence1", "sentence2"), ("not_equivalent", "equivalent")),
-        _glue("cola", "is the sentence grammatical", ("sentence",), ("unacceptable", "acceptable")),
-        _glue("qnli", "does the sentence answer", ("question", "sentence"), ("entailment", "not_entailment")),
+        _glue("SST-2", "film reviews, negative or positive", ("sentence",), ("negative", "positive"), ("sst-2",)),
+        _glue("QQP", "do two questions ask the same", ("question1", "question2"), ("not_duplicate", "duplicate")),
+        _glue("MRPC", "do two sentences say the same", ("sentence1", "sentence2"), ("not_equivalent", "equivalent")),
+        _glue("CoLA", "is the sentence grammatical", ("sentence",), ("unacceptable", "acceptable")),
+        _glue("QNLI", "does the sentence answer", ("question", "sentence"), ("entailment", "not_entailment")),
         NamedSet(
             "mnli",
+            "MNLI",
             "classification",
             "does the premise entail the hypothesis",
-            {
-                "train": Split(GLUE, "mnli", "train"),
-                "validation": Split(GLUE, "mnli", "validation_matched"),
-                "mismatched": Split(GLUE, "mnli", "validation_mismatched"),
-            },
+            _places(GLUE, "mnli", train="train", validation="validation_matched", mismatched="validation_mismatched"),
             ("premise", "hypothesis"),
             NLI_LABELS,
         ),
         NamedSet(
             "xnli",
+            "XNLI",
             "classification",
             "train = MNLI, validation = XNLI English",
             {"train": Split(GLUE, "mnli", "train"), "validation": Split("facebook/xnli", "en", "validation")},
@@ -74,43 +87,48 @@ SETS: dict[str, NamedSet] = {
         ),
         NamedSet(
             "tinystories",
+            "TinyStories",
             "language",
             "short stories in simple words",
-            {
-                "train": Split("roneneldan/TinyStories", None, "train"),
-                "validation": Split("roneneldan/TinyStories", None, "validation"),
-            },
+            _places("roneneldan/TinyStories", None, **BOTH),
             held_out="random",
         ),
         NamedSet(
             "openwebtext",
+            "OpenWebText",
             "language",
             "web pages linked from Reddit",
-            {"train": Split("Skylion007/openwebtext", None, "train")},
+            _places("Skylion007/openwebtext", None, train="train"),
             held_out="tail",
             max_tokens=100_000_000,
+            aliases=("owt",),
         ),
         NamedSet(
             "wikitext103",
+            "WikiText-103",
             "language",
             "good Wikipedia articles",
-            {
-                "train": Split("Salesforce/wikitext", "wikitext-103-raw-v1", "train"),
-                "validation": Split("Salesforce/wikitext", "wikitext-103-raw-v1", "validation"),
-            },
+            _places("Salesforce/wikitext", "wikitext-103-raw-v1", **BOTH),
+            aliases=("wikitext-103", "wikitext-103-raw-v1"),
         ),
-        NamedSet("demo-sentiment", "demo", "generated two-class sentiment sentences", text=("sentence",)),
-        NamedSet("demo-stories", "demo", "generated short stories"),
+        NamedSet(
+            "demo-sentiment", "demo reviews", "demo", "generated two-class sentiment sentences", text=("sentence",)
+        ),
+        NamedSet("demo-stories", "demo stories", "demo", "generated short stories"),
     )
 }
-
-ALIASES = {"sst-2": "sst2", "wikitext-103": "wikitext103", "wikitext-103-raw-v1": "wikitext103", "owt": "openwebtext"}
 
 
 def find_set(name: str) -> NamedSet | None:
     """The set of that name, without regard to case; None for a name of the user's own."""
     key = name.lower()
-    return SETS.get(ALIASES.get(key, key))
+    return SETS.get(key) or next((named for named in SETS.values() if key in named.aliases), None)
+
+
+def set_title(name: str) -> str:
+    """A dataset as papers write it: sst2 is SST-2. Other people's sets are called what they call them."""
+    named = find_set(name)
+    return named.title if named else name
 
 
 def known_set(name: str) -> NamedSet:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oelm_core.errors import BadData, NotFound
+from oelm_core.registry import FAMILIES
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -23,8 +24,9 @@ def load_tokenizer(experiment: Experiment) -> PreTrainedTokenizerFast:
     name = experiment.data.tokenizer
     if name is None and experiment.model.path is None and experiment.model.name.startswith("demo-"):
         return demo_tokenizer()
-    if name is None and experiment.family == "gpt":
-        name = experiment.model.path or "gpt2"
+    usual = FAMILIES[experiment.family].tokenizer
+    if name is None and usual:
+        name = experiment.model.path or usual
     if name is None:
         return load_named(experiment.model.path or experiment.model.name, "model.path")
     return load_named(name)

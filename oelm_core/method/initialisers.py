@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -10,14 +11,13 @@ from torch import Tensor
 
 from oelm_core.config import Method, layer_numbers
 from oelm_core.errors import BadInput, LabError
+from oelm_core.registry import INITIALISERS, Initialiser
 
 if TYPE_CHECKING:
     from torch import nn
 
-Init = Literal["none", "head-qr", "polar", "global-qr", "gaussian"]
 Scale = Literal["unit", "keep"] | float
 TOLERANCE = 1e-5
-ORTHONORMAL: tuple[Init, ...] = ("head-qr", "polar", "global-qr")
 
 
 class BadWeight(BadInput, ValueError):
@@ -53,11 +53,20 @@ def polar_rows(matrices: Tensor) -> Tensor:
     return u @ vh
 
 
+ROWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "head-qr": qr_rows,
+    "polar": polar_rows,
+    "global-qr": qr_rows,
+    "gaussian": lambda matrices: matrices,
+}
+"""What each initialiser makes of its start `[heads, head_dim, d_model]`, or of `[rows, d_model]` when not per head."""
+
+
 def initialise_(
     weight: Tensor,
     heads: int,
     *,
-    init: Init,
+    init: str,
     source: Literal["pretrained", "gaussian"] = "pretrained",
     scale: Scale = "unit",
     generator: torch.Generator | None = None,
@@ -65,22 +74,20 @@ def initialise_(
 ) -> Tensor:
     """Overwrites a weight `[heads * head_dim, d_model]` in place and returns it.
 
-    init: head-qr, polar (per head), global-qr (all rows at once), gaussian, or none. source: orthogonalise the weight
-    as found, or a fresh Gaussian. scale: unit rows; keep each head's Frobenius norm; or a number (the std of a
-    Gaussian, else a factor on unit rows). Computed on the CPU in float64, so device, dtype and BLAS do not matter.
+    init: a name of `registry.INITIALISERS`. source: orthogonalise the weight as found, or a fresh Gaussian. scale: unit
+    rows; keep each head's Frobenius norm; or a number (the std of a Gaussian, else a factor on unit rows). Computed on
+    the CPU in float64, so device, dtype and BLAS do not matter.
     """
     if init == "none":
         return weight
     found = split_heads(weight.detach().to("cpu", torch.float64), heads, where)
-    _refuse_unusable(found, init, source, scale, where)
-    fresh = init == "gaussian" or source == "gaussian"
+    about = INITIALISERS[init]
+    fresh = source == "gaussian" or not about.has_source
+    _refuse_unusable(found, about, fresh, scale, where)
     start = torch.randn(found.shape, dtype=torch.float64, generator=generator) if fresh else found
-    rows = {
-        "head-qr": qr_rows,
-        "polar": polar_rows,
-        "global-qr": lambda m: qr_rows(m.flatten(0, 1)).view_as(m),
-        "gaussian": lambda m: m if isinstance(scale, float | int) else m / m.norm(dim=-1, keepdim=True),
-    }[init](start)
+    rows = ROWS[init](start if about.per_head else start.flatten(0, 1)).view_as(start)
+    if not about.orthonormal and isinstance(scale, str):
+        rows = rows / rows.norm(dim=-1, keepdim=True)
     with torch.no_grad():
         weight.copy_(_scaled(rows, found, scale).flatten(0, 1))
     return weight
@@ -95,19 +102,18 @@ def _scaled(rows: Tensor, found: Tensor, scale: Scale) -> Tensor:
     return rows * float(scale)
 
 
-def _refuse_unusable(found: Tensor, init: Init, source: str, scale: Scale, where: str) -> None:
+def _refuse_unusable(found: Tensor, init: Initialiser, fresh: bool, scale: Scale, where: str) -> None:
     heads, head_dim, d_model = found.shape
-    rows = heads * head_dim if init == "global-qr" else head_dim
-    if init in ORTHONORMAL and rows > d_model:
+    rows = head_dim if init.per_head else heads * head_dim
+    if init.orthonormal and rows > d_model:
         raise BadWeight(
-            f"{where}: {rows} rows of length {d_model} cannot all be orthogonal; {init} needs a wider input."
+            f"{where}: {rows} rows of length {d_model} cannot all be orthogonal; {init.name} needs a wider input."
         )
-    looked_at = (init in ORTHONORMAL and source == "pretrained") or scale == "keep"
-    if not looked_at:
-        return
+    if fresh and scale != "keep":
+        return  # the weight found is not looked at
     for head, matrix in enumerate(found):
         if not torch.isfinite(matrix).all():
-            raise BadWeight(f"{where}, head {head}: it holds values that are not finite, so {init} has no answer.")
+            raise BadWeight(f"{where}, head {head}: it holds values that are not finite, so {init.name} has no answer.")
         if not matrix.any():
             raise BadWeight(
                 f"{where}, head {head}: it is all zero, so it has no directions and no norm to keep; "
@@ -221,7 +227,7 @@ def check_model(model: nn.Module, tolerance: float = TOLERANCE, method: Method |
     for layer in layers:
         for name, (linear, heads) in layer.projections().items():
             report.append({"layer": layer.index, "projection": name, **head_errors(linear.weight, heads)})
-    if method is not None and method.init in ORTHONORMAL:
+    if method is not None and INITIALISERS[method.init].orthonormal:
         _demand(report, method, len(layers), tolerance)
     norms = [norm for entry in report for norm in entry["row_norm"]]
     return {

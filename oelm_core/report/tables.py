@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Measure, Pair, SignificanceTest
-from oelm_core.compare.settings import LABELS, ORTHONORMAL, settings_of, shown
+from oelm_core.compare.settings import LABELS, settings_of, shown
 from oelm_core.formatting import duration_words, metric_value, p_value, percent, points, relative, size, step_time
 from oelm_core.metric import metric_named
+from oelm_core.registry import is_orthonormal
 from oelm_core.report.headings import Words
 
 DASH = "-"
@@ -311,8 +312,8 @@ def ablation_table(group: Group, words: Words) -> Table:
     """Frozen arms by how Q/K start, against the first orthonormal one; empty unless some start otherwise."""
     frozen = [(arm, settings_of(arm.config)) for arm in group.arms]
     frozen = [(arm, s) for arm, s in frozen if s["freeze"]]
-    reference = next((arm for arm, s in frozen if s["init"] in ORTHONORMAL), None)
-    if reference is None or all(s["init"] in ORTHONORMAL for _, s in frozen):
+    reference = next((arm for arm, s in frozen if is_orthonormal(s["init"])), None)
+    if reference is None or all(is_orthonormal(s["init"]) for _, s in frozen):
         return Table(words("Ablation"), (), "", ())
     rows = []
     for arm, settings in frozen:

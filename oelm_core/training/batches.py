@@ -8,6 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from oelm_core.config.limits import steps_in_epochs
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -27,7 +29,7 @@ class Plan:
         return math.ceil(self.examples / self.effective_batch)
 
     def total_steps(self, max_steps: int | None, epochs: float | None) -> int:
-        return max_steps if max_steps is not None else math.ceil((epochs or 0) * self.steps_per_epoch)
+        return max_steps if max_steps is not None else steps_in_epochs(epochs or 0, self.examples, self.effective_batch)
 
     def step(self, step: int) -> np.ndarray:
         """The examples of one optimiser step, in order."""

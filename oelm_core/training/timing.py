@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from oelm_core.registry import FAMILIES
+
 WARMUP = 100
 OUTLIER = 3.0
 
@@ -123,7 +125,7 @@ def author_stats(
         "clock": "optimiser step, all micro-batches in",
         "protocol": ours,
     }
-    if family == "gpt":
+    if FAMILIES[family].language:
         return {
             "model_type": about["model_type"],
             "init_method": about["init_method"],

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from oelm_core import formatting
 from oelm_core.formatting import metric_value, p_value, points, relative, size, step_time
+from oelm_core.registry import method_name
 from oelm_tui import glyphs
 from oelm_tui.render.config import flat, said
-from oelm_tui.render.run_rows import method_name
 from oelm_tui.text import Line, Span, fit, heading, wrapped
 
 if TYPE_CHECKING:

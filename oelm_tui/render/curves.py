@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from oelm_core.metric import metric_named
+from oelm_core.registry import method_name
 from oelm_tui import glyphs
 from oelm_tui.charts.plot import Curve, View
 from oelm_tui.charts.smooth import Smoother
-from oelm_tui.render.run_rows import method_name
 from oelm_tui.snapshots.columns import Columns, Table
 from oelm_tui.snapshots.detail import Detail
 

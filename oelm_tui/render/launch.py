@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from oelm_core import formatting
+from oelm_core.data.sets import set_title
+from oelm_core.registry import method_name
 from oelm_tui import glyphs
 from oelm_tui.launch_form import Plan
 from oelm_tui.render.config import said
 from oelm_tui.render.devices import WHOSE_ROLES
-from oelm_tui.render.preset_rows import data_name
-from oelm_tui.render.run_rows import method_name
 from oelm_tui.snapshots.cards import Machine
 from oelm_tui.snapshots.estimate import Estimate
 from oelm_tui.text import Cell, Column, Line, Row, heading, named, named_lines, wrapped
@@ -63,7 +63,7 @@ def recipe_lines(experiment: Experiment, cost: Estimate | None, width: int) -> l
     batch = f"{train.batch_size}" + (f" x {train.accumulate}" if train.accumulate > 1 else "")
     recipe = [f"lr {train.lr:g}", train.schedule, f"batch {batch}", f"length {data.max_length}", train.precision]
     lines += named_lines("recipe", dot.join(recipe), width, 14)
-    lines += named_lines("data", f"{data_name(data.name)}{dot}{experiment.model.name}", width, 14)
+    lines += named_lines("data", f"{set_title(data.name)}{dot}{experiment.model.name}", width, 14)
     lines += cost_lines(cost, width) if cost else [named("cost", "looking at earlier runs", width=14, role="faint")]
     if experiment.baseline:
         lines.append(named("baseline", experiment.baseline, width=14))

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from oelm_core import formatting
+from oelm_core.data.sets import set_title
+from oelm_core.registry import FAMILIES, method_name
 from oelm_core.runs.headline import is_better
 from oelm_tui import glyphs
-from oelm_tui.render.run_rows import method_name
 from oelm_tui.snapshots.run_view import LIVE, RunView
 from oelm_tui.text import Column, Row
 
@@ -24,21 +25,6 @@ COLUMNS = (
     Column("best", "best", 6, right=True, keep=50),
     Column("published", "pub", 6, right=True, keep=40),
 )
-FAMILY_NAMES = {"bert": "BERT", "gpt": "GPT"}
-DATA_NAMES = {
-    "sst2": "SST-2",
-    "cola": "CoLA",
-    "tinystories": "TinyStories",
-    "openwebtext": "OpenWebText",
-    "wikitext103": "WikiText-103",
-    "demo-sentiment": "demo reviews",
-    "demo-stories": "demo stories",
-} | {name: name.upper() for name in ("mnli", "xnli", "qqp", "mrpc", "qnli")}
-
-
-def data_name(name: str) -> str:
-    """A data set as papers write it: sst2 is SST-2. Other people's sets are called what they call them."""
-    return DATA_NAMES.get(name, name)
 
 
 @dataclass
@@ -74,12 +60,12 @@ def tree_rows(catalogue: Catalogue, views: Sequence[RunView], is_open: set[str])
     rows: list[Row] = []
     for family, sets in grouped(catalogue).items():
         key = f"family/{family}"
-        rows.append(_group(key, FAMILY_NAMES.get(family, family), 0, key in is_open, "label"))
+        rows.append(_group(key, FAMILIES[family].title, 0, key in is_open, "label"))
         if key not in is_open:
             continue
         for name, arms in sets.items():
             key = f"data/{family}/{name}"
-            rows.append(_group(key, data_name(name), 1, key in is_open, ""))
+            rows.append(_group(key, set_title(name), 1, key in is_open, ""))
             if key in is_open:
                 rows += [_arm(arm, counted.get(arm.id.lower(), Tally())) for arm in arms]
     if catalogue.studies:

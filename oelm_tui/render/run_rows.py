@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from oelm_core import formatting
 from oelm_core.metric import metric_named
+from oelm_core.registry import method_name
 from oelm_tui import glyphs
 from oelm_tui.glyphs import STATE_ROLES, bar
 from oelm_tui.run_filter import Query
@@ -37,16 +38,6 @@ _STATE_ORDER = {
         ("running", "stopping", "starting", "waiting", "queued", "failed", "lost", "unknown", "stopped")
     )
 }
-METHOD_NAMES = {"baseline": "Baseline", "oelm-freeze": "OELM-Freeze", "oelm-random": "OELM-Random"}
-METHOD_NAMES |= {"lora": "LoRA", "bitfit": "BitFit"}
-
-
-def method_name(name: str) -> str:
-    """`oelm-freeze` as the author writes it: OELM-Freeze."""
-    found = METHOD_NAMES.get(name)
-    if found:
-        return found
-    return "-".join("OELM" if part == "oelm" else part.capitalize() for part in name.split("-"))
 
 
 def short_device(devices: Sequence[str]) -> str:

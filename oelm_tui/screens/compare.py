@@ -11,13 +11,13 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.screen import Screen
 
+from oelm_core.data.sets import set_title
 from oelm_core.errors import LabError
 from oelm_core.metric import metric_named
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings, hints
 from oelm_tui.charts.plot import Curve
 from oelm_tui.render.comparison import difference_lines, fairness_lines, result_lines, shown_arms, word_lines
-from oelm_tui.render.preset_rows import data_name
 from oelm_tui.screens.dialogs import Form
 from oelm_tui.snapshots.background import Desk
 from oelm_tui.snapshots.comparing import Compared, CompareRequest, Page, compare, format_of, pages, report
@@ -177,7 +177,7 @@ class Compare(Screen[None]):
         group = self.group
         place = f"{self._place + 1}/{len(self._pages)}" if len(self._pages) > 1 else ""
         name = (
-            f"{data_name(group.dataset)} {glyphs.signs.dot} {group.model}" if group else self._pages[self._place].title
+            f"{set_title(group.dataset)} {glyphs.signs.dot} {group.model}" if group else self._pages[self._place].title
         )
         base = f"   baseline {group.baseline}" if group and group.baseline else ""
         bar = self.query_one("#compare-title", TabBar)

@@ -73,8 +73,10 @@ def _steps(experiment: Experiment, alike: Sequence[RunView]) -> tuple[int | None
     epochs = train.epochs or 0.0
     examples = min(data.train_examples, data.limit or data.train_examples) if data.train_examples else data.limit
     if examples and data.path is None:
-        per_epoch = math.ceil(examples / (train.batch_size * train.accumulate))
-        return math.ceil(epochs * per_epoch), f"{epochs:g} epochs of {examples:,} examples"
+        from oelm_core.config.limits import steps_in_epochs
+
+        steps = steps_in_epochs(epochs, examples, train.effective_batch)
+        return steps, f"{epochs:g} epochs of {examples:,} examples"
     return None, f"{epochs:g} epochs, counted when the data is read"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oelm_core.registry import family_of
+
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
 
@@ -23,13 +25,14 @@ def parameters(experiment: Experiment) -> tuple[int | None, int | None]:
     from oelm_core.config import layer_numbers
 
     d, ff = shape.d_model, shape.d_ff
-    gpt = experiment.arch == "gpt"
-    projections = 4 * d * d + (0 if gpt else 4 * d)
+    family = family_of(experiment.arch)
+    bias = d if family.qk_bias else 0
+    projections = 4 * (d * d + bias)
     layer = projections + 2 * d * ff + ff + d + 4 * d
     total = shape.vocab * d + shape.positions * d + shape.layers * layer
     classes = experiment.data.classes or 0
-    total += 2 * d if gpt else 4 * d + d * d + d + d * classes + classes
-    of_layer = sum(name in experiment.method.freeze for name in ("query", "key")) * (d * d + (0 if gpt else d))
+    total += 2 * d if family.language else 4 * d + d * d + d + d * classes + classes
+    of_layer = sum(name in experiment.method.freeze for name in ("query", "key")) * (d * d + bias)
     of_layer += (2 * d * ff + ff + d) * ("ffn" in experiment.method.freeze)
     if experiment.method.peer is not None:
         return total, None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from oelm_core.registry import method_name
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.store import read_run
 from oelm_tui.actions import ACTIONS
@@ -17,7 +18,7 @@ from oelm_tui.glyphs import ASCII, bar, sparkline
 from oelm_tui.render.config import differences
 from oelm_tui.render.devices import device_lines
 from oelm_tui.render.preset_rows import tallies, tree_rows
-from oelm_tui.render.run_rows import COLUMNS, method_name, short_device
+from oelm_tui.render.run_rows import COLUMNS, short_device
 from oelm_tui.screens.dialogs import help_lines
 from oelm_tui.settings import Settings
 from oelm_tui.snapshots import columns as columns_module

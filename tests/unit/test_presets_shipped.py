@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
-from oelm_core.config import Claim, Experiment, Method, Published, Study, Train, as_dict, config_hash, merge
+from oelm_core.compare.settings import steps_of
+from oelm_core.config import Claim, Experiment, Method, Published, Study, Train, as_dict, config_hash, merge, override
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
+from oelm_core.config.limits import planned_steps
+from oelm_core.training.batches import Plan
+from oelm_tui.snapshots.estimate import estimate
 
 SST2 = ["sst2-baseline", "sst2-oelm", "sst2-random"]
 PAIRS = ["mnli-baseline", "mnli-oelm", "XNLI-01", "XNLI-02"]
@@ -132,6 +136,15 @@ def test_epochs_and_set_sizes_give_the_number_of_steps(catalogue: Catalogue, nam
     assert exp.data.train_examples is not None
     assert exp.train.epochs is not None
     assert math.ceil(exp.data.train_examples / exp.train.effective_batch) * exp.train.epochs == steps
+
+
+def test_a_tenth_of_an_epoch_has_as_many_steps_wherever_they_are_counted(catalogue: Catalogue) -> None:
+    part = override(catalogue.experiment("sst2-baseline"), ["train.epochs=0.1"])
+    examples = part.data.train_examples or 0
+    plan = Plan(examples, part.train.batch_size, part.train.accumulate, seed=42)
+    trained = plan.total_steps(None, 0.1)
+    assert (trained, planned_steps(part.train, part.data), steps_of(as_dict(part))) == (211, 211, 211)
+    assert estimate(part, []).steps == 211
 
 
 def test_text_is_held_out_as_the_author_did(catalogue: Catalogue) -> None:
