@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from oelm_core.metric import metric_named
 
@@ -39,9 +40,14 @@ def p_value(p: float | None) -> str:
     """
     if p is None:
         return "p unknown"
+    return f"p {p_number(p)}" if p < 0.001 else f"p = {p_number(p)}"
+
+
+def p_number(p: float) -> str:
+    """For a column called p."""
     if p < 0.001:
-        return "p < 0.001"
-    return f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
+        return "< 0.001"
+    return f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
 def chance(p: float | None) -> str:
@@ -66,6 +72,45 @@ def relative(value: float, digits: int = 1) -> str:
 
 def percent(value: float, digits: int = 2) -> str:
     return f"{value * 100:.{digits}f} %"
+
+
+def gap(name: str, value: float) -> str:
+    """A difference in a metric: percentage points for a share, else relative to what it is set against.
+
+    >>> gap("accuracy", -0.0184), gap("perplexity", 0.05)
+    ('-1.84 pp', '+5.0 %')
+    """
+    return points(value) if metric_named(name).is_share else relative(value)
+
+
+def interval(name: str, bounds: tuple[float, float]) -> str:
+    """
+    >>> interval("accuracy", (-0.01, 0.02)), interval("step_time", (-0.01, 0.02))
+    ('[-1.00, +2.00] pp', '[-1.0, +2.0] %')
+    """
+    low, high = (gap(name, bound) for bound in bounds)
+    return f"[{low.partition(' ')[0]}, {high.replace(' ', '] ')}"
+
+
+def with_spread(mean: float, spread: float | None, show: Callable[[float], str]) -> str:
+    """A mean and the spread around it, in one unit where both have the same.
+
+    >>> with_spread(0.9128, 0.0012, percent), with_spread(65.0, None, duration_words)
+    ('91.28 ± 0.12 %', '1 min 05 s')
+    """
+    text = show(mean)
+    if spread is None:
+        return text
+    number, _, unit = show(spread).partition(" ")
+    return f"{text.removesuffix(' ' + unit)} ± {number} {unit}" if unit else f"{text} ± {number}"
+
+
+def whole(value: float) -> str:
+    """
+    >>> whole(109484547)
+    '109,484,547'
+    """
+    return f"{value:,.0f}"
 
 
 def duration(seconds: float | None) -> str:

@@ -27,6 +27,10 @@ class Metric(NamedTuple):
             return True
         return value > than if self.higher_is_better else value < than
 
+    def gap(self, value: float, base: float) -> float:
+        """How far a value is from that of its baseline: a difference for a share, else relative (0.05: 5 % more)."""
+        return value - base if self.is_share else value / base - 1
+
 
 METRICS = {
     metric.name: metric

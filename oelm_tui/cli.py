@@ -10,6 +10,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from oelm_core.report import FORMATS
+
+*_most, _last = (one.title for one in FORMATS.values())
 # name -> (module under oelm_tui.commands, its line in --help). Kept here so that --help imports none of them.
 COMMANDS = {
     "demo": ("demo", "Train the demo study on the CPU and print its comparison."),
@@ -22,7 +25,7 @@ COMMANDS = {
     "resume": ("runs", "Go on from a run's newest checkpoint."),
     "delete": ("runs", "Delete a run's folder."),
     "compare": ("compare", "Compare arms with their baseline: table, significance, fairness."),
-    "export": ("compare", "Write a comparison as Markdown, CSV, JSON, LaTeX or HTML."),
+    "export": ("compare", f"Write a comparison as {', '.join(_most)} or {_last}."),
     "import": ("importing", "Turn output folders of the author's scripts into read-only runs."),
     "gpus": ("machine", "Show the GPUs, who is on them, and the machine's load."),
     "data": ("data", "List datasets; `data prepare NAME` tokenises one."),

@@ -1,55 +1,75 @@
-"""Reports of a comparison: Markdown, CSV, JSON, LaTeX, HTML, and the terminal's tables."""
+"""Reports of a comparison or of an audit: one document, many formats.
+
+A new format is a module with its renderer, a function from a `Report` to text, and a line in FORMATS.
+"""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
-
-from oelm_core.errors import BadInput
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from oelm_core.compare.comparison import Comparison, Finding
+    from oelm_core.report.document import Report
 
-FORMATS = ("markdown", "csv", "json", "latex", "html")
+
+class ExportFormat(NamedTuple):
+    name: str
+    """As `--format` takes it."""
+    ending: str
+    """Of files in this format, without the dot."""
+    title: str
+    renderer: str
+    """`module:function`, imported when it is first used."""
+
+    def render(self, report: Report) -> str:
+        from pkgutil import resolve_name
+
+        renderer: Callable[[Report], str] = resolve_name(self.renderer)
+        return renderer(report)
+
+
+FORMATS = {
+    one.name: one
+    for one in (
+        ExportFormat("markdown", "md", "Markdown", "oelm_core.report.markdown:render_markdown"),
+        ExportFormat("csv", "csv", "CSV", "oelm_core.report.data:render_csv"),
+        ExportFormat("json", "json", "JSON", "oelm_core.report.data:render_json"),
+        ExportFormat("latex", "tex", "LaTeX", "oelm_core.report.latex:render_latex"),
+        ExportFormat("html", "html", "HTML", "oelm_core.report.html:render_html"),
+    )
+}
+
+
+def format_named(name: str) -> ExportFormat:
+    from oelm_core.errors import BadInput
+
+    if name not in FORMATS:
+        raise BadInput(f"--format {name}: write one of {', '.join(FORMATS)}.")
+    return FORMATS[name]
+
+
+def format_of_file(file_name: str) -> ExportFormat:
+    """The format that the file's ending asks for."""
+    from oelm_core.errors import BadInput
+
+    ending = PurePath(file_name).suffix.lower()
+    for one in FORMATS.values():
+        if f".{one.ending}" == ending:
+            return one
+    raise BadInput(f"'{file_name}': end the name with one of {', '.join(f'.{f.ending}' for f in FORMATS.values())}.")
 
 
 def render(comparison: Comparison, format: str, lang: str = "en") -> str:  # noqa: A002 - the option's name
-    """The comparison as text in one of FORMATS (or "text", the terminal's). `lang`: en or zh headings."""
-    from oelm_core.report.headings import Words
+    """The comparison as text in one of FORMATS. `lang`: en or zh headings."""
+    from oelm_core.report.document import comparison_report
 
-    Words(lang)  # an unknown language is refused whatever the format
-    if format == "json":
-        return json.dumps(comparison.to_json(), indent=1, ensure_ascii=False) + "\n"
-    if format == "text":
-        from oelm_core.report.terminal import print_report
-
-        return print_report(comparison, lang)
-    if format == "csv":
-        from oelm_core.report.csv_rows import render_csv
-
-        return render_csv(comparison, lang)
-    if format not in FORMATS:
-        raise BadInput(f"--format {format}: write one of {', '.join(FORMATS)}.")
-    from oelm_core.report.document import build_document
-
-    document = build_document(comparison, lang)
-    if format == "markdown":
-        from oelm_core.report.markdown import render_markdown
-
-        return render_markdown(document)
-    if format == "latex":
-        from oelm_core.report.latex import render_latex
-
-        return render_latex(document)
-    from oelm_core.report.html import render_html
-
-    return render_html(document)
+    return format_named(format).render(comparison_report(comparison, lang))
 
 
-def render_audit(findings: Sequence[Finding], format: str = "text", lang: str = "en") -> str:  # noqa: A002
-    """The audit of published figures by itself, in one of FORMATS or "text"."""
-    from oelm_core.report.audit_page import render_findings
+def render_audit(findings: Sequence[Finding], format: str, lang: str = "en") -> str:  # noqa: A002
+    """The audit of published figures by itself, in one of FORMATS."""
+    from oelm_core.report.document import audit_report
 
-    return render_findings(findings, format, lang)
+    return format_named(format).render(audit_report(findings, lang))

@@ -1,20 +1,21 @@
-"""A report before it has a format: sections with text, tables, findings, curves and commands."""
+"""A report before it has a format: sections of text, tables, curves and commands; rows and data for programs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from oelm_core.compare.comparison import Arm, Comparison, Finding, Group
+from oelm_core.compare.comparison import GRADES, Arm, Comparison, Finding, Group
 from oelm_core.compare.settings import settings_of, shown
-from oelm_core.metric import metric_named
-from oelm_core.report.headings import Words
 from oelm_core.report.tables import (
     References,
-    Table,
+    ReportTable,
     ablation_table,
     across_table,
     curve_table,
     fairness_table,
+    group_title,
     measures_table,
     parameters_table,
     recipe_table,
@@ -22,81 +23,110 @@ from oelm_core.report.tables import (
     significance_table,
     timing_table,
 )
+from oelm_core.report.translations import Translations
+
+Row = Mapping[str, str | int | float | None]
+MEASURES = (
+    *("final", "loss", "f1", "matthews", "best_step", "reached_80_step", "reached_80_seconds", "reached_90_step"),
+    *("reached_90_seconds", "total", "trainable", "frozen", "step_time", "step_time_median", "step_time_p95"),
+    *("tokens_per_s", "seconds", "training_seconds", "validation_seconds", "memory", "checkpoint_bytes"),
+)
+"""Those with a column of their own in the rows."""
 
 
 @dataclass(frozen=True)
-class Chart:
-    """One plot: lines of (label, points), with what the axes show."""
+class ReportChart:
+    """One plot of a metric: lines of (label, points)."""
 
     title: str
     x: str
-    y: str
+    metric: str
     lines: tuple[tuple[str, tuple[tuple[int, float], ...]], ...]
     logarithmic: bool = False
-    share: bool = False
-    """The values are fractions, shown in percent."""
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     heading: str
     paragraphs: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[ReportTable, ...] = ()
     findings: tuple[Finding, ...] = ()
-    charts: tuple[Chart, ...] = ()
+    charts: tuple[ReportChart, ...] = ()
     code: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Document:
+class Report:
     title: str
     lang: str
-    sections: tuple[Section, ...] = field(default=())
+    sections: tuple[ReportSection, ...]
+    """For readers."""
+    rows: Sequence[Row]
+    """For spreadsheets: numbers in plain units, every row with the same columns."""
+    data: Mapping[str, object]
+    """For programs: everything there is."""
 
 
-def build_document(comparison: Comparison, lang: str = "en") -> Document:
+def comparison_report(comparison: Comparison, lang: str = "en") -> Report:
     """Question, recipe, results, fairness, curves, significance, how to reproduce; only what there is."""
-    words, references = Words(lang), References()
-    study = comparison.study
-    sections: list[Section] = []
-    if study:
-        sections.append(Section(words("Question"), (study.question,)))
-    sections += [_recipe(comparison, words), _results(comparison, words, references), _fairness(comparison, words)]
-    sections += _timing_and_parameters(comparison, words, references)
-    sections.append(_curves(comparison, words))
-    significance = significance_table(comparison, words)
-    if significance.rows:
-        sections.append(Section(words("Significance"), tables=(significance,)))
-    if comparison.published:
-        table = fairness_table(comparison.published, words, with_source=True)
-        sections.append(Section(words("Published figures"), tables=(table,), findings=comparison.published))
-    sections.append(_reproduce(comparison, words))
-    notes = list(comparison.footnotes) + references.lines()
-    if notes:
-        sections.append(Section(words("Footnotes"), items=tuple(notes)))
-    title = study.title if study else words("Comparison")
-    return Document(title, lang, tuple(section for section in sections if not _is_empty(section)))
+    translate, references = Translations(lang), References()
+    study, groups = comparison.study, comparison.groups
+    published = translate("Published figures")
+    sections = [
+        ReportSection(translate("Question"), (study.question,) if study else ()),
+        _recipe(comparison, translate),
+        _results(comparison, translate, references),
+        _fairness(comparison, translate),
+        ReportSection(translate("Parameters"), tables=tuple(parameters_table(group, translate) for group in groups)),
+        ReportSection(
+            translate("Timing"), tables=tuple(timing_table(group, translate, references) for group in groups)
+        ),
+        _curves(comparison, translate),
+        ReportSection(translate("Significance"), tables=(significance_table(comparison, translate),)),
+        _findings(published, published, comparison.published, translate),
+        _reproduce(comparison, translate),
+        ReportSection(translate("Footnotes"), items=(*comparison.footnotes, *references.lines())),
+    ]
+    return Report(
+        study.title if study else translate("Comparison"),
+        lang,
+        tuple(section for section in sections if not _is_empty(section)),
+        [_row(group, arm) for group in groups for arm in group.arms],
+        comparison.to_json(),
+    )
 
 
-def _is_empty(section: Section) -> bool:
+def audit_report(findings: Sequence[Finding], lang: str = "en") -> Report:
+    """The audit of published figures by itself, the gravest first."""
+    translate = Translations(lang)
+    title = translate("Published figures")
+    by_grade = [(grade, [finding for finding in findings if finding.grade == grade]) for grade in GRADES]
+    sections = [_findings(translate(grade), title, group, translate) for grade, group in by_grade if group]
+    data = [dataclasses.asdict(finding) for finding in findings]
+    rows = [{**finding, "arms": " ".join(finding["arms"])} for finding in data]
+    return Report(title, lang, tuple(sections), rows, {"audit": data})
+
+
+def _findings(heading: str, title: str, findings: Sequence[Finding], translate: Translations) -> ReportSection:
+    table = fairness_table(findings, translate, title, with_source=True)
+    return ReportSection(heading, tables=(table,), findings=tuple(findings))
+
+
+def _is_empty(section: ReportSection) -> bool:
     full = (section.paragraphs, section.findings, section.charts, section.code, section.items)
     return not any(full) and not any(table.rows for table in section.tables)
 
 
-def name_of(group: Group) -> str:
-    return f"{group.dataset}, {group.model}"
-
-
-def _recipe(comparison: Comparison, words: Words) -> Section:
-    tables = tuple(recipe_table(group, words) for group in comparison.groups)
+def _recipe(comparison: Comparison, translate: Translations) -> ReportSection:
+    tables = tuple(recipe_table(group, translate) for group in comparison.groups)
     texts = []
     for group in comparison.groups:
         if not group.same or not group.arms:
             continue
         values = settings_of(group.arms[0].config)
         facts = [
-            f"{words(label)}: {shown(key, values[key])}"
+            f"{translate(label)}: {shown(key, values[key])}"
             for key, label in (
                 ("duration", "training length"),
                 ("effective_batch", "effective batch"),
@@ -106,59 +136,53 @@ def _recipe(comparison: Comparison, words: Words) -> Section:
             )
             if label in group.same
         ]
-        texts.append(f"{name_of(group)}: {'; '.join(facts)}.")
-    return Section(words("Recipe"), tuple(texts), tables)
+        texts.append(f"{group_title(group)}: {'; '.join(facts)}.")
+    return ReportSection(translate("Recipe"), tuple(texts), tables)
 
 
-def _results(comparison: Comparison, words: Words, references: References) -> Section:
-    tables: list[Table] = []
+def _results(comparison: Comparison, translate: Translations, references: References) -> ReportSection:
+    tables: list[ReportTable] = []
     for group in comparison.groups:
-        tables.append(results_table(group, words, references))
-        tables.append(measures_table(group, words))
-        tables.append(ablation_table(group, words))
-    tables.append(across_table(comparison, words))
-    return Section(words("Results"), tables=tuple(table for table in tables if table.rows))
+        tables += [results_table(group, translate, references), measures_table(group, translate)]
+        tables.append(ablation_table(group, translate))
+    tables.append(across_table(comparison, translate))
+    return ReportSection(translate("Results"), tables=tuple(tables))
 
 
-def _timing_and_parameters(comparison: Comparison, words: Words, references: References) -> list[Section]:
-    parameters = tuple(parameters_table(group, words) for group in comparison.groups)
-    timing = tuple(timing_table(group, words, references) for group in comparison.groups)
-    return [Section(words("Parameters"), tables=parameters), Section(words("Timing"), tables=timing)]
-
-
-def _curves(comparison: Comparison, words: Words) -> Section:
-    charts, tables = [], []
+def _curves(comparison: Comparison, translate: Translations) -> ReportSection:
+    charts = []
     for group in comparison.groups:
-        for key, where in ((group.metric, "validation"), ("loss", "validation"), ("train_loss", "training")):
+        curves = ((group.metric, "validation"), ("loss", "validation"), ("train_loss", "training"))
+        for key, where in dict.fromkeys(curves):
             lines = tuple(
                 (_line_name(arm, curve.seed), curve.points) for arm in group.arms for curve in arm.curves.get(key, ())
             )
-            if lines and not (key == "loss" and group.metric == "loss"):
-                title = f"{name_of(group)}: {words(where)}, {words('loss' if key == 'train_loss' else key)}"
-                y = words("loss" if "loss" in key else key)
-                charts.append(Chart(title, words("Step"), y, lines, key == "perplexity", metric_named(key).is_share))
-        tables.append(curve_table(group, words))
-    return Section(words("Curves"), tables=tuple(table for table in tables if table.rows), charts=tuple(charts))
+            if lines:
+                title = f"{group_title(group)}: {translate(where)}, {translate(key.removeprefix('train_'))}"
+                charts.append(ReportChart(title, translate("Step"), key, lines, logarithmic=key == "perplexity"))
+    tables = tuple(curve_table(group, translate) for group in comparison.groups)
+    return ReportSection(translate("Curves"), tables=tables, charts=tuple(charts))
 
 
 def _line_name(arm: Arm, seed: int) -> str:
     return arm.id if len(arm.seeds) == 1 else f"{arm.id} s{seed}"
 
 
-def _fairness(comparison: Comparison, words: Words) -> Section:
+def _fairness(comparison: Comparison, translate: Translations) -> ReportSection:
     tables, texts = [], []
     for group in comparison.groups:
+        title = group_title(group)
         if group.same:
-            texts.append(f"{name_of(group)}. {words('Same in all arms')}: {', '.join(map(words, group.same))}.")
+            texts.append(f"{title}. {translate('Same in all arms')}: {', '.join(map(translate, group.same))}.")
         if group.audit:
-            tables.append(fairness_table(group.audit, words, title=name_of(group)))
+            tables.append(fairness_table(group.audit, translate, title))
         elif group.pairs:
-            texts.append(f"{name_of(group)}: {words('No differences found.')}")
+            texts.append(f"{title}: {translate('No differences found.')}")
     findings = tuple(finding for group in comparison.groups for finding in group.audit)
-    return Section(words("Fairness"), tuple(texts), tuple(tables), findings)
+    return ReportSection(translate("Fairness"), tuple(texts), tuple(tables), findings)
 
 
-def _reproduce(comparison: Comparison, words: Words) -> Section:
+def _reproduce(comparison: Comparison, translate: Translations) -> ReportSection:
     arms = [arm for group in comparison.groups for arm in group.arms]
     study = comparison.study
     commands: list[str] = []
@@ -172,8 +196,44 @@ def _reproduce(comparison: Comparison, words: Words) -> Section:
     versions = sorted({f"{package} {version}" for arm in arms for package, version in arm.versions.items()})
     facts = []
     if commits:
-        facts.append(f"{words('Code commit')}: {', '.join(commits)}")
+        facts.append(f"{translate('Code commit')}: {', '.join(commits)}")
     if versions:
-        facts.append(f"{words('Versions')}: {', '.join(versions)}")
-    facts.append(f"{words('Runs')}: {', '.join(run for arm in arms for run in arm.runs)}")
-    return Section(words("How to reproduce"), code=tuple(dict.fromkeys(commands)), items=tuple(facts))
+        facts.append(f"{translate('Versions')}: {', '.join(versions)}")
+    facts.append(f"{translate('Runs')}: {', '.join(run for arm in arms for run in arm.runs)}")
+    return ReportSection(translate("How to reproduce"), code=tuple(dict.fromkeys(commands)), items=tuple(facts))
+
+
+def _row(group: Group, arm: Arm) -> Row:
+    pair = group.pair(arm.id)
+    interval = pair.interval if pair and pair.interval else (None, None)
+    published = arm.published or {}
+    grades = [finding.grade for finding in group.findings_about(arm.id)]
+    return {
+        "family": group.family,
+        "dataset": group.dataset,
+        "model": group.model,
+        "arm": arm.id,
+        "preset": arm.preset,
+        "method": arm.method,
+        "baseline": pair.baseline if pair else None,
+        "seeds": " ".join(map(str, arm.seeds)),
+        "metric": group.metric,
+        "direction": group.direction,
+        "mean": arm.metric.mean if arm.metric else None,
+        "std": arm.metric.std if arm.metric else None,
+        "n": arm.metric.n if arm.metric else 0,
+        "delta": pair.delta if pair else None,
+        "delta_kind": pair.kind if pair else None,
+        "interval_low": interval[0],
+        "interval_high": interval[1],
+        "p": pair.p if pair else None,
+        "retention": pair.retention if pair else None,
+        "verdict": pair.verdict if pair else None,
+        "parameter_saving": pair.parameter_saving if pair else None,
+        **{name: arm.mean(name) for name in MEASURES},
+        "published": published.get(group.metric),
+        "published_source": published.get("source"),
+        "breaks": grades.count("breaks"),
+        "confounds": grades.count("confounds"),
+        "runs": " ".join(arm.runs),
+    }

@@ -5,38 +5,38 @@ from __future__ import annotations
 from html import escape
 
 from oelm_core.compare.comparison import Finding
-from oelm_core.report.document import Document, Section
-from oelm_core.report.headings import Words
+from oelm_core.report.document import Report, ReportSection
 from oelm_core.report.page import SCRIPT, STYLE
 from oelm_core.report.svg import svg_chart
-from oelm_core.report.tables import GRADE_MARKS, MARKS, Table
+from oelm_core.report.tables import GRADE_MARKS, MARKS, ReportTable
+from oelm_core.report.translations import Translations
 
 
-def render_html(document: Document) -> str:
-    words = Words(document.lang)
+def render_html(report: Report) -> str:
+    translate = Translations(report.lang)
     body = "".join(
-        f'<section id="s{place}"><h2>{escape(section.heading)}</h2>{_section(section, words)}</section>'
-        for place, section in enumerate(document.sections)
+        f'<section id="s{place}"><h2>{escape(section.heading)}</h2>{_section(section, translate)}</section>'
+        for place, section in enumerate(report.sections)
     )
-    links = "".join(f'<a href="#s{place}">{escape(s.heading)}</a>' for place, s in enumerate(document.sections))
-    language = "zh-Hans" if document.lang == "zh" else "en"
-    theme = "明/暗" if document.lang == "zh" else "light / dark"
+    links = "".join(f'<a href="#s{place}">{escape(s.heading)}</a>' for place, s in enumerate(report.sections))
+    language = "zh-Hans" if report.lang == "zh" else "en"
+    theme = "明/暗" if report.lang == "zh" else "light / dark"
     return (
         f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(document.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f'<header><h1>{escape(document.title)}</h1><button id="theme" type="button">{theme}</button></header>\n'
+        f"<title>{escape(report.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f'<header><h1>{escape(report.title)}</h1><button id="theme" type="button">{theme}</button></header>\n'
         f"<nav>{links}</nav>\n{body}\n</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
 
 
-def _section(section: Section, words: Words) -> str:
+def _section(section: ReportSection, translate: Translations) -> str:
     parts = [f"<p>{escape(paragraph)}</p>" for paragraph in section.paragraphs]
     if section.charts:
         parts.append(f'<div class="charts">{"".join(map(svg_chart, section.charts))}</div>')
     if section.findings:  # as cards: a table of sentences is hard to read
-        parts.append(_findings(section.findings, words))
+        parts.append(_findings(section.findings, translate))
     else:
         parts += [html_table(table, section.heading) for table in section.tables if table.rows]
     if section.code:
@@ -47,7 +47,7 @@ def _section(section: Section, words: Words) -> str:
     return "\n".join(parts)
 
 
-def html_table(table: Table, heading: str = "") -> str:
+def html_table(table: ReportTable, heading: str = "") -> str:
     caption = f"<caption>{escape(table.title)}</caption>" if table.title and table.title != heading else ""
     head = "".join(
         f"<th{_side(align)}>{escape(text)}</th>" for text, align in zip(table.columns, table.align, strict=True)
@@ -69,17 +69,17 @@ def _side(align: str, cell: str = "") -> str:
     return f' class="{" ".join(classes)}"' if classes else ""
 
 
-def _findings(findings: tuple[Finding, ...], words: Words) -> str:
-    return f'<ul class="findings">{"".join(_finding(finding, words) for finding in findings)}</ul>'
+def _findings(findings: tuple[Finding, ...], translate: Translations) -> str:
+    return f'<ul class="findings">{"".join(_finding(finding, translate) for finding in findings)}</ul>'
 
 
-def _finding(finding: Finding, words: Words) -> str:
+def _finding(finding: Finding, translate: Translations) -> str:
     more = []
     if finding.settle_with:
-        more.append(f"{escape(words('Settle with'))}: <code>{escape(finding.settle_with)}</code>")
+        more.append(f"{escape(translate('Settle with'))}: <code>{escape(finding.settle_with)}</code>")
     if finding.source:
-        more.append(f"{escape(words('Source'))}: {escape(finding.source)}")
-    label = f"{GRADE_MARKS[finding.grade]} {words(finding.grade)}: {finding.what}"
+        more.append(f"{escape(translate('Source'))}: {escape(finding.source)}")
+    label = f"{GRADE_MARKS[finding.grade]} {translate(finding.grade)}: {finding.what}"
     why = escape(finding.sentence)
     small = f'<span class="settle">{" · ".join(more)}</span>' if more else ""
     return f'<li class="{finding.grade}"><span class="badge">{escape(label)}</span>{why}{small}</li>'

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oelm_core.report.document import Document, Section
-from oelm_core.report.tables import Table
+from oelm_core.report.document import Report, ReportSection
+from oelm_core.report.tables import ReportTable
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
 %s\usepackage[margin=2cm]{geometry}
@@ -50,10 +50,10 @@ SHORT = 13
 """Columns up to this wide never wrap."""
 
 
-def render_latex(document: Document) -> str:
-    parts = [_PREAMBLE % (_CHINESE if document.lang == "zh" else _LATIN)]
-    parts.append(f"\\title{{{escape(document.title)}}}\n\\date{{}}\n\\begin{{document}}\n\\maketitle")
-    for section in document.sections:
+def render_latex(report: Report) -> str:
+    parts = [_PREAMBLE % (_CHINESE if report.lang == "zh" else _LATIN)]
+    parts.append(f"\\title{{{escape(report.title)}}}\n\\date{{}}\n\\begin{{document}}\n\\maketitle")
+    for section in report.sections:
         parts += [f"\\section*{{{escape(section.heading)}}}", *_section(section)]
     return "\n\n".join(parts) + "\n\n\\end{document}\n"
 
@@ -63,7 +63,7 @@ def escape(text: str) -> str:
     return "".join(_SYMBOLS.get(character, character) for character in text).replace("--", "-{}-")
 
 
-def _section(section: Section) -> list[str]:
+def _section(section: ReportSection) -> list[str]:
     parts = [escape(paragraph) for paragraph in section.paragraphs]
     parts += [latex_table(table) for table in section.tables if table.rows]
     if section.code:
@@ -75,7 +75,7 @@ def _section(section: Section) -> list[str]:
     return parts
 
 
-def latex_table(table: Table) -> str:
+def latex_table(table: ReportTable) -> str:
     """`tabular`, shrunk to the line when too wide; text-heavy ones as `longtable` over pages."""
     widths = [max(len(row[column]) for row in (table.columns, *table.rows)) for column in range(len(table.columns))]
     wrapped = any(width > LONG for width in widths)
@@ -101,7 +101,7 @@ def _cell(text: str, strong: bool) -> str:
     return f"\\textbf{{{escape(text)}}}" if strong else escape(text)
 
 
-def _wrapped_columns(table: Table, widths: list[int]) -> str:
+def _wrapped_columns(table: ReportTable, widths: list[int]) -> str:
     """Short columns keep their width; long text shares what they leave of the line."""
     long = [min(width, 90) if width > SHORT else 0 for width in widths]
     room = 0.98 - 0.0175 * len(widths)  # the space between columns, 4 pt on each side

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from oelm_core.report.document import Document, Section
-from oelm_core.report.tables import Table
+from oelm_core.report.document import Report, ReportSection
+from oelm_core.report.tables import ReportTable
 
 _RULES = {"l": ":---", "r": "---:", "c": ":---:"}
 
 
-def render_markdown(document: Document) -> str:
-    parts = [f"# {document.title}"]
-    for section in document.sections:
+def render_markdown(report: Report) -> str:
+    parts = [f"# {report.title}"]
+    for section in report.sections:
         parts += [f"## {section.heading}", *_section(section)]
     return "\n\n".join(parts) + "\n"
 
 
-def _section(section: Section) -> list[str]:
+def _section(section: ReportSection) -> list[str]:
     parts = [_text(paragraph) for paragraph in section.paragraphs]
     for table in section.tables:
         if table.rows:
@@ -29,7 +29,7 @@ def _section(section: Section) -> list[str]:
     return parts
 
 
-def markdown_table(table: Table) -> str:
+def markdown_table(table: ReportTable) -> str:
     lines = [_row(table.columns), _row([_RULES[align] for align in table.align])]
     for place, row in enumerate(table.rows):
         cells = [_cell(cell) for cell in row]

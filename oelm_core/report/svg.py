@@ -5,8 +5,11 @@ from __future__ import annotations
 import html
 import json
 import math
+from collections.abc import Callable
 
-from oelm_core.report.document import Chart
+from oelm_core.formatting import metric_value, whole
+from oelm_core.metric import metric_named
+from oelm_core.report.document import ReportChart
 
 WIDTH, HEIGHT = 560, 270
 LEFT, RIGHT, TOP, BOTTOM = 50, 14, 12, 34
@@ -14,7 +17,7 @@ DASHES = ("", "6 3", "2 3", "8 3 2 3")
 COLOURS = 8
 
 
-def svg_chart(chart: Chart) -> str:
+def svg_chart(chart: ReportChart) -> str:
     """One figure: axes, a line per run (colour by arm, dash by seed), and its points as data for the script."""
     points = [point for _, line in chart.lines for point in line]
     finite = [(x, y) for x, y in points if math.isfinite(y)]
@@ -33,7 +36,7 @@ def svg_chart(chart: Chart) -> str:
         share = math.log(value / low) / math.log(high / low) if logarithmic else (value - low) / (high - low)
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
 
-    parts = [_axes(chart, first, last, low, high, logarithmic, across, down)]
+    parts = [_axes(chart, (first, last), (low, high), across, down)]
     data = []
     for (label, line), (colour, dash) in zip(chart.lines, line_styles(chart), strict=True):
         shown = [(x, y) for x, y in line if math.isfinite(y) and (y > 0 or not logarithmic)]
@@ -43,7 +46,7 @@ def svg_chart(chart: Chart) -> str:
         if len(shown) <= 40:
             parts += [
                 f'<circle class="dot c{colour}" cx="{across(x):.1f}" cy="{down(y):.1f}" r="2.4">'
-                f"<title>{html.escape(label)}, {x:,}: {_value(chart, y, 4)}</title></circle>"
+                f"<title>{html.escape(label)}, {whole(x)}: {metric_value(chart.metric, y, unit=True)}</title></circle>"
                 for x, y in shown
             ]
         data.append(
@@ -54,7 +57,7 @@ def svg_chart(chart: Chart) -> str:
             }
         )
     payload = html.escape(json.dumps(data, separators=(",", ":")), quote=True)
-    title, share = html.escape(chart.title), ' data-share="1"' if chart.share else ""
+    title, share = html.escape(chart.title), ' data-share="1"' if metric_named(chart.metric).is_share else ""
     return (
         f'<figure class="chart"><figcaption>{title}</figcaption>{_legend(chart)}'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}"{share} '
@@ -64,11 +67,7 @@ def svg_chart(chart: Chart) -> str:
     )
 
 
-def _value(chart: Chart, value: float, digits: int = 6) -> str:
-    return f"{value * 100:.{digits}g} %" if chart.share else f"{value:.{digits}g}"
-
-
-def line_styles(chart: Chart) -> list[tuple[int, str]]:
+def line_styles(chart: ReportChart) -> list[tuple[int, str]]:
     """(colour number, dash) of each line: one colour an arm, seeds of an arm told apart by dashes."""
     arms: list[str] = []
     seen: dict[str, int] = {}
@@ -105,20 +104,24 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [round(place * step, 10) for place in range(start, math.floor(high / step + 1e-9) + 1)]
 
 
-def _axes(chart, first, last, low, high, logarithmic, across, down) -> str:  # type: ignore[no-untyped-def]
-    parts = []
-    for tick in ticks(low, high):
-        if low <= tick <= high and (tick > 0 or not logarithmic):
-            y = down(tick)
+def _axes(
+    chart: ReportChart,
+    steps: tuple[int, int],
+    values: tuple[float, float],
+    across: Callable[[float], float],
+    down: Callable[[float], float],
+) -> str:
+    parts, is_share = [], metric_named(chart.metric).is_share
+    for tick in ticks(*values):
+        if values[0] <= tick <= values[1]:  # above zero on a logarithmic axis, for its lower end is
+            y, label = down(tick), f"{tick * 100:.6g} %" if is_share else f"{tick:.6g}"
             parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            parts.append(
-                f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_value(chart, tick)}</text>'
-            )
-    for tick in ticks(first, last, 6):
-        if first <= tick <= last and tick == int(tick):  # there is no step 2.5
+            parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+    for tick in ticks(*steps, 6):
+        if steps[0] <= tick <= steps[1] and tick == int(tick):  # there is no step 2.5
             x = across(tick)
             parts.append(
-                f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{tick:,.0f}</text>'
+                f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{whole(tick)}</text>'
             )
     base = HEIGHT - BOTTOM
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
@@ -129,7 +132,7 @@ def _axes(chart, first, last, low, high, logarithmic, across, down) -> str:  # t
     return "".join(parts)
 
 
-def _legend(chart: Chart) -> str:
+def _legend(chart: ReportChart) -> str:
     items = []
     for (label, _), (colour, dash) in zip(chart.lines, line_styles(chart), strict=True):
         style = f' stroke-dasharray="{dash}"' if dash else ""

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
 from oelm_core.compare.comparison import Comparison, Finding, Group
-from oelm_core.report.headings import Words
 from oelm_core.report.tables import (
     GRADE_MARKS,
     References,
-    Table,
+    ReportTable,
     across_table,
     parameters_table,
     results_table,
     timing_table,
 )
+from oelm_core.report.translations import Translations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.console import Group as RichGroup
     from rich.table import Table as RichTable
 
@@ -32,49 +31,51 @@ def terminal_report(comparison: Comparison, lang: str = "en") -> RichGroup:
     from rich.console import Group as RichGroup
     from rich.text import Text
 
-    words, references = Words(lang), References()
-    parts: list[object] = []
+    translate, references = Translations(lang), References()
+    parts: list[RenderableType] = []
     if comparison.study:
         parts.append(Text(f"{comparison.study.title}: {comparison.study.question}", style="bold"))
     for group in comparison.groups:
-        parts += [Text(), *_group(group, words, references)]
-    across = across_table(comparison, words)
+        parts += [Text(), *_group(group, translate, references)]
+    across = across_table(comparison, translate)
     if across.rows:
         parts += [Text(), FittingTable(across)]
     if comparison.published:
-        parts += [Text(), Text(words("Published figures"), style="bold"), findings_table(comparison.published)]
+        parts += [Text(), Text(translate("Published figures"), style="bold"), findings_table(comparison.published)]
     notes = [*comparison.footnotes, *references.lines()]
     if notes:
         parts += [Text(), *(Text(note, style="dim") for note in notes)]
-    return RichGroup(*parts)  # type: ignore[arg-type]
+    return RichGroup(*parts)
 
 
-def _group(group: Group, words: Words, references: References) -> list[object]:
+def _group(group: Group, translate: Translations, references: References) -> list[RenderableType]:
     from rich.text import Text
 
-    parts: list[object] = [FittingTable(results_table(group, words, references))]
+    parts: list[RenderableType] = [FittingTable(results_table(group, translate, references))]
     for pair in group.pairs:
         verdict = "" if pair.verdict == "no target" else f" Target {pair.verdict}: {pair.verdict_why}."
         parts.append(Text(f"{pair.arm}: {pair.words}{verdict}"))
-    timing = timing_table(group, words, references)
-    for title, table in (("Parameters", parameters_table(group, words)), ("Timing", timing)):
+    timing = timing_table(group, translate, references)
+    for title, table in (("Parameters", parameters_table(group, translate)), ("Timing", timing)):
         if table.rows:
-            parts += [Text(), FittingTable(table, words(title))]
+            parts += [Text(), FittingTable(table, translate(title))]
     if group.audit or group.pairs:
-        parts += [Text(), Text(words("Fairness"), style="bold")]
+        parts += [Text(), Text(translate("Fairness"), style="bold")]
     if group.audit:
         parts.append(findings_table(group.audit))
     elif group.pairs:
-        parts.append(Text(words("No differences found.")))
+        parts.append(Text(translate("No differences found.")))
     if group.same:
-        parts.append(Text(f"✔ {words('Same in all arms')}: {', '.join(map(words, group.same))}.", style="green"))
+        parts.append(
+            Text(f"✔ {translate('Same in all arms')}: {', '.join(map(translate, group.same))}.", style="green")
+        )
     return parts
 
 
 class FittingTable:
     """Drops columns from the middle of a table until it fits the terminal; name, metric and gap stay longest."""
 
-    def __init__(self, table: Table, title: str | None = None) -> None:
+    def __init__(self, table: ReportTable, title: str | None = None) -> None:
         self.table, self.title = table, title or table.title
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -89,7 +90,7 @@ class FittingTable:
         yield rich_table(self.table, kept, self.title)
 
 
-def rich_table(table: Table, kept: Sequence[int], title: str) -> RichTable:
+def rich_table(table: ReportTable, kept: Sequence[int], title: str) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -119,12 +120,3 @@ def findings_table(findings: Sequence[Finding]) -> RichTable:
         why = Text(finding.sentence + settle + source)
         shown.add_row(Text(f"{GRADE_MARKS[finding.grade]} {finding.grade}", style=style), why)
     return shown
-
-
-def print_report(comparison: Comparison, lang: str = "en", width: int | None = None) -> str:
-    """The terminal report as plain text, for pipes and tests."""
-    from rich.console import Console
-
-    console = Console(width=width or 100, no_color=True, highlight=False, record=True, file=io.StringIO())
-    console.print(terminal_report(comparison, lang))
-    return console.export_text(styles=False)

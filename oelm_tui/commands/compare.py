@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oelm_core.report import FORMATS
 from oelm_tui.commands.options import AsJson, PresetsDir, catalogue, single
 from oelm_tui.console import console, note, print_json
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[STUDY | RUN...]")]
 All = Annotated[bool, typer.Option("--all", help="Every run there is.")]
+Format = Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")]
 Baseline = Annotated[str | None, typer.Option(metavar="RUN", help="Take this run or preset as the baseline.")]
 
 
@@ -49,14 +51,14 @@ def compare(
 def export(
     ctx: typer.Context,
     names: Names = None,
-    form: Annotated[str, typer.Option("--format", help="markdown, csv, json, latex or html.")] = "markdown",
+    form: Format = "markdown",
     out: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there, not here.")] = None,
     every: All = False,
     baseline: Baseline = None,
     lang: Annotated[str, typer.Option(help="en or zh: the language of the headings.")] = "en",
     folder: PresetsDir = None,
 ) -> None:
-    """Write a comparison as Markdown, CSV, JSON, LaTeX or HTML."""
+    """Write a comparison as a document, or as data."""
     from oelm_core.report import render
 
     text = render(choose(catalogue(ctx, folder), names or [], every, baseline), form, lang)
@@ -102,18 +104,16 @@ def print_study(study: Study, found: Catalogue) -> None:
 
 
 def _print_published(found: Catalogue, as_json: bool) -> None:
-    import json
-
     from rich.console import Console
 
     from oelm_core.compare import audit_published
-    from oelm_core.report import render_audit
+    from oelm_core.report.document import audit_report
     from oelm_core.report.terminal import findings_table
 
     with Console(stderr=True).status("checking the published figures; parameters are counted the first time"):
         findings = audit_published(found)
     if as_json:
-        print_json(json.loads(render_audit(findings, "json")))
+        print_json(audit_report(findings).data)
     else:
         console().print(findings_table(findings))
 

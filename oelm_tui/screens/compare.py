@@ -14,13 +14,14 @@ from textual.screen import Screen
 from oelm_core.data.sets import set_title
 from oelm_core.errors import LabError
 from oelm_core.metric import metric_named
+from oelm_core.report import FORMATS, format_of_file, render
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings, hints
 from oelm_tui.charts.plot import Curve
 from oelm_tui.render.comparison import difference_lines, fairness_lines, result_lines, shown_arms, word_lines
 from oelm_tui.screens.dialogs import Form
 from oelm_tui.snapshots.background import Desk
-from oelm_tui.snapshots.comparing import Compared, CompareRequest, Page, compare, format_of, pages, report
+from oelm_tui.snapshots.comparing import Compared, CompareRequest, Page, compare, pages
 from oelm_tui.text import wrapped
 from oelm_tui.widgets.bars import Hints, TabBar
 from oelm_tui.widgets.chart import Chart
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 BACK = ("back", "esc Back")
 TURNS = (("previous", "left Previous"), ("next", "right Next"), BACK)
-ENDINGS = (("md", "Markdown"), ("csv", "CSV"), ("json", "JSON"), ("tex", "LaTeX"), ("html", "HTML"))
 PARTS = (("results", "Result"), ("curves", "Curves"), ("fairness", "Fairness"))
 
 
@@ -316,12 +316,13 @@ class Compare(Screen[None]):
                 self.app.in_thread(lambda: self._write(comparison, answer["file"]))
 
         fields = [("file", "File; its ending decides the format", f"compare-{name}.md")]
-        form = Form("Export what is compared", fields, ENDINGS, check=lambda answer: format_of(answer["file"]))
+        endings = [(one.ending, one.title) for one in FORMATS.values()]
+        form = Form("Export what is compared", fields, endings, check=lambda answer: format_of_file(answer["file"]))
         self.app.push_screen(form, save)
 
     def _write(self, comparison: Comparison, file_name: str) -> None:
         path = Path(file_name).expanduser()
-        text = report(comparison, file_name)
+        text = render(comparison, format_of_file(file_name).name)
         done = "replaced" if path.exists() else "wrote"
         try:
             path.write_text(text, encoding="utf-8")
@@ -336,7 +337,7 @@ class Compare(Screen[None]):
             return
 
         def work() -> None:
-            text = report(comparison, "it.md")
+            text = render(comparison, "markdown")
             self.app.call_from_thread(self.app.copy_to_clipboard, text)
             self.app.say_from_thread(f"Markdown copied, {len(text.splitlines())} lines", False)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oelm_core.errors import BadInput, LabError
+from oelm_core.errors import LabError
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.snapshot import Snapshot
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 MOST = 120
 """Newest runs of a group that are looked at."""
-FORMATS = {".md": "markdown", ".csv": "csv", ".json": "json", ".tex": "latex", ".html": "html"}
 
 
 @dataclass(frozen=True)
@@ -94,21 +93,6 @@ def compare(request: CompareRequest) -> Compared:
     except LabError as error:
         return Compared(page, request.baseline, None, str(error))
     return Compared(page, request.baseline, found)
-
-
-def report(comparison: Comparison, file_name: str) -> str:
-    """The comparison in the format that the file's ending asks for."""
-    from oelm_core.report import render
-
-    return render(comparison, format_of(file_name))
-
-
-def format_of(file_name: str) -> str:
-    """The format by the file's ending; BadInput for any other."""
-    ending = Path(file_name).suffix.lower()
-    if ending not in FORMATS:
-        raise BadInput(f"'{file_name}': end the name with one of {', '.join(FORMATS)}.")
-    return FORMATS[ending]
 
 
 def samples_of(folder: Path) -> list[Mapping[str, Any]]:

@@ -159,7 +159,7 @@ def test_a_mistake_of_ours_while_exporting_is_said(lab, monkeypatch):
     def broken(*_: object) -> str:
         raise RuntimeError("made up")
 
-    monkeypatch.setattr("oelm_tui.screens.compare.report", broken)
+    monkeypatch.setattr("oelm_tui.screens.compare.render", broken)
 
     async def script(app, pilot):
         await compare(app, pilot)

@@ -10,7 +10,6 @@ from textual.pilot import Pilot
 
 from oelm_tui import glyphs
 from oelm_tui.app import OelmApp
-from oelm_tui.screens.compare import ENDINGS
 from oelm_tui.screens.dialogs import Form
 from oelm_tui.screens.home import Home
 from tests.functional.tui_lab import drive, press, run_id, settle, text_of, wait_until
@@ -92,7 +91,7 @@ def test_a_key_that_a_field_has_no_use_for_is_for_the_form_around_it(lab):
 @pytest.mark.parametrize(("typed", "file"), [("", "compare.csv"), (".", "compare.csv"), ("a.b", "a.csv")])
 def test_a_format_can_be_chosen_whatever_stands_in_the_field(lab, typed, file):
     async def script(app, pilot):
-        app.push_screen(Form("Export", [("file", "File", typed)], ENDINGS))
+        app.push_screen(Form("Export", [("file", "File", typed)], [("md", "Markdown"), ("csv", "CSV")]))
         await settle(pilot)
         await pilot.click("#as-csv")
         assert app.screen.query_one("#file").value == file

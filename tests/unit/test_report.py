@@ -13,20 +13,22 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from rich.console import Console, RenderableType
 
 from oelm_core.compare import Comparison, audit_published, compare_runs
 from oelm_core.compare.comparison import Finding
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.errors import BadInput
-from oelm_core.report import FORMATS, render, render_audit
-from oelm_core.report.document import Chart
+from oelm_core.report import FORMATS, ExportFormat, format_named, format_of_file, render, render_audit
+from oelm_core.report.document import ReportChart, audit_report
 from oelm_core.report.latex import escape
 from oelm_core.report.svg import svg_chart, ticks
+from oelm_core.report.terminal import findings_table, terminal_report
+from oelm_tui import cli
 from tests.golden.demo import ARMS, demo_comparison
 from tests.run_factory import write_run
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-ENDINGS = {"markdown": "md", "latex": "tex", "html": "html", "csv": "csv", "json": "json", "text": "txt"}
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +36,22 @@ def comparison(tmp_path_factory) -> Comparison:
     return demo_comparison(tmp_path_factory.mktemp("runs"))
 
 
+def on_a_terminal(shown: RenderableType, width: int = 100) -> str:
+    console = Console(width=width, no_color=True, highlight=False, record=True, file=io.StringIO())
+    console.print(shown)
+    return console.export_text(styles=False)
+
+
+def written(comparison: Comparison, layout: str, lang: str = "en") -> str:
+    """In one of the formats, or as the terminal shows it."""
+    return on_a_terminal(terminal_report(comparison, lang)) if layout == "text" else render(comparison, layout, lang)
+
+
 @pytest.mark.parametrize("layout", ["markdown", "latex", "html", "csv", "text"])
 def test_the_demo_study_is_reported_as_in_its_golden_file(comparison, layout):
     """After a wanted change: OELM_UPDATE_GOLDEN=1 pytest tests/unit/test_report.py, then look at the difference."""
-    path = GOLDEN / f"demo.{ENDINGS[layout]}"
-    text = render(comparison, layout)
+    path = GOLDEN / f"demo.{'txt' if layout == 'text' else FORMATS[layout].ending}"
+    text = written(comparison, layout)
     if os.environ.get("OELM_UPDATE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
@@ -61,16 +74,16 @@ def test_markdown_tables_have_as_many_cells_in_every_row(comparison):
 
 def test_markdown_shows_names_with_stars_and_bars_as_they_are():
     from oelm_core.report.markdown import markdown_table
-    from oelm_core.report.tables import Table
+    from oelm_core.report.tables import ReportTable
 
-    text = markdown_table(Table("t", ("a",), "l", (("x|y_z*<b>",),)))
+    text = markdown_table(ReportTable("t", ("a",), "l", (("x|y_z*<b>",),)))
     assert r"x\|y\_z\*\<b\>" in text
 
 
 def test_headings_can_be_chinese_and_no_other_language(comparison):
     for layout in ("markdown", "html", "latex", "text", "csv"):
-        assert re.search("[\u4e00-\u9fff]", render(comparison, layout, "zh")), layout
-        assert not re.search("[\u4e00-\u9fff]", re.sub("Noto.*", "", render(comparison, layout))), layout
+        assert re.search("[\u4e00-\u9fff]", written(comparison, layout, "zh")), layout
+        assert not re.search("[\u4e00-\u9fff]", re.sub("Noto.*", "", written(comparison, layout))), layout
     assert "## 公平性审查" in render(comparison, "markdown", "zh")
     with pytest.raises(BadInput, match="--lang fr"):
         render(comparison, "markdown", "fr")
@@ -79,7 +92,22 @@ def test_headings_can_be_chinese_and_no_other_language(comparison):
 def test_an_unknown_format_is_refused_with_the_known_ones(comparison):
     with pytest.raises(BadInput, match="markdown, csv, json, latex, html"):
         render(comparison, "pdf")
-    assert FORMATS == ("markdown", "csv", "json", "latex", "html")
+    assert tuple(FORMATS) == ("markdown", "csv", "json", "latex", "html")
+
+
+def test_a_new_format_is_a_renderer_and_a_line_in_the_registry(tmp_path, monkeypatch):
+    (tmp_path / "shouted.py").write_text("def render(report):\n    return report.title.upper()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(FORMATS, "shout", ExportFormat("shout", "loud", "Shouted", "shouted:render"))
+    monkeypatch.setenv("OELM_HOME", str(tmp_path / "home"))
+    demo_comparison(tmp_path / "home" / "runs")
+    file = tmp_path / "demo.loud"
+    monkeypatch.setattr("sys.argv", ["oelm", "export", "demo", "--format", "shout", "-o", str(file)])
+    cli.main()
+    assert file.read_text() == "DEMO, TINY BERT AND TINY GPT"
+    assert format_of_file("any.LOUD").render(audit_report([])) == "PUBLISHED FIGURES"
+    with pytest.raises(BadInput, match="latex, html, shout"):
+        format_named("whisper")
 
 
 def test_csv_has_one_row_an_arm_with_the_numbers_of_the_comparison(comparison):
@@ -172,20 +200,18 @@ def test_latex_compiles(comparison, tmp_path):
 
 
 def test_the_terminal_table_fits_its_width_and_keeps_metric_and_gap(comparison):
-    from oelm_core.report.terminal import print_report
-
     for width in (60, 80, 120):
-        lines = print_report(comparison, width=width).splitlines()
+        lines = on_a_terminal(terminal_report(comparison), width).splitlines()
         assert max(map(len, lines)) <= width
         head = next(line for line in lines if "accuracy ↑" in line)
         assert "Gap" in head
-    assert "Published" in print_report(comparison, width=140)
+    assert "Published" in on_a_terminal(terminal_report(comparison), 140)
 
 
 @pytest.mark.parametrize("layout", [*FORMATS, "text"])
 def test_the_audit_of_published_figures_prints_in_every_format(layout):
     findings = audit_published(load_folders([SHIPPED]), only=["XNLI-01", "XNLI-02"], census=lambda e: _counts())
-    text = render_audit(findings, layout)
+    text = on_a_terminal(findings_table(findings)) if layout == "text" else render_audit(findings, layout)
     assert "overwritten by noise" in re.sub(r"\s+", " ", text)
 
 
@@ -223,5 +249,5 @@ def test_a_command_in_latex_can_be_copied_from_the_page():
 
 
 def test_a_short_run_has_whole_steps_on_its_axis():
-    svg = svg_chart(Chart("t", "Step", "loss", (("arm", ((2, 0.7), (4, 0.6))),)))
+    svg = svg_chart(ReportChart("t", "Step", "loss", (("arm", ((2, 0.7), (4, 0.6))),)))
     assert re.findall(r'text-anchor="middle">(\d+)<', svg) == ["2", "3", "4"]

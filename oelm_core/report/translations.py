@@ -1,4 +1,4 @@
-"""Headings of reports in English and Chinese. What the audit says stays English; only headings are translated."""
+"""The Chinese of a report's headings and of the CSV's columns. What the audit says stays English."""
 
 from __future__ import annotations
 
@@ -77,16 +77,13 @@ ZH = {
     "no target": "无目标",
     "Same in all arms": "各实验相同",
     "No differences found.": "未发现差异。",
-    "Commands": "命令",
     "Code commit": "代码提交",
     "Versions": "版本",
-    "Hardware": "硬件",
     "accuracy": "准确率",
     "perplexity": "困惑度",
     "loss": "损失",
     "f1": "F1",
     "matthews": "Matthews 相关系数",
-    "train_loss": "训练损失",
     "validation": "验证",
     "training": "训练",
     # settings, as in compare.settings.LABELS
@@ -124,10 +121,52 @@ ZH = {
     "code commit": "代码提交",
     "seeds and so the order of batches": "种子（因而批次顺序）",
 }
+ZH_COLUMNS = {
+    "family": "模型族",
+    "dataset": "数据集",
+    "arm": "实验",
+    "preset": "预设",
+    "method": "方法",
+    "baseline": "基线",
+    "seeds": "种子",
+    "metric": "指标",
+    "direction": "方向",
+    "mean": "均值",
+    "std": "标准差",
+    "delta": "差距",
+    "delta_kind": "差距类型",
+    "interval_low": "区间下限",
+    "interval_high": "区间上限",
+    "retention": "保留比例",
+    "verdict": "目标判定",
+    "parameter_saving": "参数节省",
+    "final": "最终值",
+    "matthews": "Matthews",
+    "best_step": "最佳步数",
+    "total": "总参数",
+    "trainable": "可训练参数",
+    "frozen": "冻结参数",
+    "step_time": "每步时间",
+    "step_time_median": "每步时间中位数",
+    "step_time_p95": "每步时间p95",
+    "tokens_per_s": "词元每秒",
+    "seconds": "总用时",
+    "memory": "峰值内存",
+    "training_seconds": "训练用时",
+    "validation_seconds": "验证用时",
+    "checkpoint_bytes": "检查点字节",
+    "reached_80_step": "达到80%步数",
+    "reached_80_seconds": "达到80%用时",
+    "reached_90_step": "达到90%步数",
+    "reached_90_seconds": "达到90%用时",
+    "published": "已发表",
+    "published_source": "来源",
+    "runs": "运行",
+}
 
 
-class Words:
-    """`words("Results")` in the chosen language; a heading without a translation stays as it is."""
+class Translations:
+    """`translate("Results")` in the chosen language; a heading without a translation stays as it is."""
 
     def __init__(self, lang: str = "en") -> None:
         if lang not in LANGUAGES:
@@ -136,3 +175,7 @@ class Words:
 
     def __call__(self, text: str) -> str:
         return ZH.get(text, text) if self.lang == "zh" else text
+
+    def column(self, name: str) -> str:
+        """A column of the CSV."""
+        return ZH_COLUMNS.get(name) or self(name) if self.lang == "zh" else name
