@@ -20,10 +20,9 @@ def serve() -> None:
     import torch
     from transformers import AutoTokenizer, BertForSequenceClassification, PreTrainedTokenizerFast  # noqa: F401
 
-    from oelm_core.models import bert, gpt_loading, peers, register  # noqa: F401 - loaded before the fork
+    from oelm_core.models import bert, gpt, peers  # noqa: F401 - loaded before the fork
     from oelm_core.training import finishing, loop, session, worker  # noqa: F401
 
-    register()
     torch.set_num_threads(1)
     print(json.dumps({"ready": os.getpid()}), flush=True)
     children: set[int] = set()

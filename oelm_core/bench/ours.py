@@ -38,7 +38,7 @@ def gpt(*, frozen: bool = False, without: str | None = None, compiled: bool = Fa
 
 def gpt_layer(*, frozen: bool = False, **given: Any) -> Step:
     """Forward and backward of one block of our GPT alone: where freezing saves, nothing around it."""
-    from oelm_core.models.gpt_layers import Block
+    from oelm_core.models.gpt import Block
 
     sizes = Sizes(**given)
     torch.manual_seed(0)
@@ -55,7 +55,7 @@ def gpt_layer(*, frozen: bool = False, **given: Any) -> Step:
 
 
 def gpt_config(sizes: Sizes) -> Any:
-    from oelm_core.models.gpt_config import OelmGPTConfig
+    from oelm_core.models.gpt import OelmGPTConfig
 
     return OelmGPTConfig(
         vocab_size=sizes.vocab,
@@ -87,16 +87,16 @@ def _whole_logits() -> None:
 
 
 def _torch_attention() -> None:
-    from oelm_core.models import dropout_attention
+    from oelm_core.models import gpt as module
 
-    dropout_attention.usable = lambda *_: False  # type: ignore[assignment]
+    module.dropout_attention_usable = lambda *_: False  # type: ignore[assignment]
 
 
 def _torch_dropout() -> None:
-    from oelm_core.models import cpu_dropout, encoder_attention
+    from oelm_core.models import bert, dropout
 
-    cpu_dropout.cheaper_here = lambda _: False  # type: ignore[assignment]
-    encoder_attention.cheaper_here = cpu_dropout.cheaper_here  # type: ignore[attr-defined]
+    dropout.cheaper_here = lambda _: False  # type: ignore[assignment]
+    bert.cheaper_here = dropout.cheaper_here  # type: ignore[attr-defined]
 
 
 SWITCHES = {

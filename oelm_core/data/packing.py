@@ -13,6 +13,8 @@ from oelm_core.data.classification import Examples
 
 ROW = 128  # packed rows are at least this long: long enough to fill well, short enough that masks stay cheap
 
+PACKABLE = ("bert", "roberta", "xlm-roberta", "camembert")  # transformers' names of models whose heads `logits` knows
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -133,16 +135,16 @@ def segment_count(model: nn.Module) -> int:
 
 
 def first_position(model: nn.Module) -> int:
-    """RoBERTa's positions start after its padding index."""
-    kind = str(getattr(getattr(model, "config", None), "model_type", ""))
-    padding = getattr(getattr(model, "config", None), "pad_token_id", 0) or 0
-    return int(padding) + 1 if "roberta" in kind else 0
+    """Where a text's positions begin: RoBERTa's table keeps the places up to its padding index for padding."""
+    table = next((module for name, module in model.named_modules() if name.endswith("position_embeddings")), None)
+    padding = getattr(table, "padding_idx", None)
+    return 0 if padding is None else int(padding) + 1
 
 
 def can_pack(model: nn.Module, examples: Examples, padding: int, tolerance: float = 1e-3) -> str | None:
     """None when packed and padded scores agree on a few examples; else why packing cannot be used."""
     kind = str(getattr(getattr(model, "config", None), "model_type", type(model).__name__))
-    if kind not in ("bert", "roberta", "xlm-roberta", "camembert"):
+    if kind not in PACKABLE:
         return f"packing is written for BERT and RoBERTa, not {kind}"
     chosen = np.arange(min(6, len(examples)))
     device = next(model.parameters()).device

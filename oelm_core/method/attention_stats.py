@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from oelm_core.errors import BadInput
-from oelm_core.models.gpt_layers import Attention
+from oelm_core.models.gpt import Attention
 from oelm_core.models.structure import AttentionLayer, attention_layers
 
 

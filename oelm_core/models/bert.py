@@ -8,14 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import AutoConfig, AutoModelForSequenceClassification, BertConfig, PretrainedConfig, RobertaConfig
+from torch import Tensor, nn
+from transformers import (
+    AttentionInterface,
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    PretrainedConfig,
+    RobertaConfig,
+)
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.utils import logging
 
 from oelm_core.config import Experiment, Method, Shape
 from oelm_core.errors import BadInput, NotFound
-from oelm_core.models import encoder_attention
-from oelm_core.models.cpu_dropout import cheapen_dropout
+from oelm_core.models.dropout import cheapen_dropout, cheaper_here, drop
+from oelm_core.models.extras import attach_extras
+
+ATTENTION = "oelm"
+"""The name under which transformers knows our `attend`, so that the encoders' code stays theirs."""
 
 # What the published checkpoints have beside their sizes.
 _ARCHITECTURES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -45,20 +57,20 @@ def encoder_config(shape: Shape, arch: str, classes: int, dropout: float) -> Pre
     return config
 
 
-def build_encoder(experiment: Experiment, *, meta: bool) -> nn.Module:
+def build(experiment: Experiment, *, meta: bool) -> nn.Module:
     """The classifier of an experiment; on the meta device from its shape alone, without weights or network."""
     classes = experiment.data.classes or 2
     source = experiment.model.path or experiment.model.name
     if not meta and experiment.start == "pretrained":
-        return load_pretrained(source, classes, experiment.model.dropout)
-    config = _config_without_network(experiment, classes)
-    return from_config(config)
+        model = load_pretrained(source, classes, experiment.model.dropout)
+    else:
+        model = from_config(_config_without_network(experiment, classes))
+    attach_extras(model, experiment.method.extras)
+    return model
 
 
 def from_config(config: PretrainedConfig) -> nn.Module:
-    return cheapen_dropout(
-        AutoModelForSequenceClassification.from_config(config, attn_implementation=encoder_attention.NAME)
-    )
+    return cheapen_dropout(AutoModelForSequenceClassification.from_config(config, attn_implementation=ATTENTION))
 
 
 def load_pretrained(source: str, classes: int, dropout: float = 0.1) -> nn.Module:
@@ -70,7 +82,7 @@ def load_pretrained(source: str, classes: int, dropout: float = 0.1) -> nn.Modul
                 setattr(config, rate, dropout)
         with _quiet_loading():
             model: nn.Module = AutoModelForSequenceClassification.from_pretrained(
-                source, config=config, attn_implementation=encoder_attention.NAME, ignore_mismatched_sizes=True
+                source, config=config, attn_implementation=ATTENTION, ignore_mismatched_sizes=True
             )
     except (OSError, ValueError) as error:
         raise NotFound(
@@ -127,6 +139,44 @@ def load_bert_with_head_wise_orthogonal(
         check_model(model, method=method)
     apply_freezing(model, method)
     return model
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **more: Any,
+) -> tuple[Tensor, None]:
+    """torch's SDPA, but for dropout on a CPU, where its draws cost more than its products.
+
+    Mixed values `[B, T, H, c]` of q, k, v `[B, H, T, c]`. The mask: boolean (True: look), or added to the logits.
+    """
+    causal = more.get("is_causal", getattr(module, "is_causal", True))
+    if causal or not 0.0 < dropout < 1.0 or not cheaper_here(query):
+        return sdpa_attention_forward(  # type: ignore[no-any-return]
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more
+        )
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    logits = torch.matmul(query * scale, key.transpose(-2, -1))
+    if attention_mask is not None:
+        logits = logits + _added(attention_mask, logits)
+    weights = drop(torch.softmax(logits, dim=-1), dropout)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
+
+
+def _added(mask: Tensor, like: Tensor) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask
+    # The least number, not -inf: a row of padding that sees nothing must not become NaN.
+    return torch.zeros((), dtype=like.dtype).masked_fill(~mask, torch.finfo(like.dtype).min)
+
+
+AttentionInterface.register(ATTENTION, attend)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,30 +1,177 @@
-"""Our GPT as transformers models: features, language model, classifier; saved, loaded and sampled like any other."""
+"""Our GPT as a transformers model: saved, loaded and sampled like any other.
+
+Pre-LayerNorm, no bias in q/k/v/o, GELU, learned positions, the head tied to the token embedding; dropout on attention,
+residuals and feed-forward. Shapes: B batch, T tokens, H heads, c head_dim.
+"""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import DynamicCache, GenerationMixin, PreTrainedModel
-from transformers import __version__ as transformers_version
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    DynamicCache,
+    GenerationMixin,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+from transformers.initialization import normal_, ones_, zeros_  # unlike torch's they leave loaded weights alone
 from transformers.modeling_outputs import (
     BaseModelOutputWithPast,
     CausalLMOutputWithPast,
     SequenceClassifierOutputWithPast,
 )
 
-from oelm_core.models.cpu_dropout import Dropout
-from oelm_core.models.extras import AttentionExtras
-from oelm_core.models.gpt_config import OelmGPTConfig
-from oelm_core.models.gpt_layers import Block
-from oelm_core.models.initial import normal_, ones_, zeros_
+from oelm_core.config import Experiment, Extras
+from oelm_core.errors import BadInput, NotFound
+from oelm_core.models.dropout import Dropout, dropout_attention, dropout_attention_usable
+from oelm_core.models.extras import AttentionExtras, join_mask, wanted
 from oelm_core.models.loss import IGNORED, linear_cross_entropy
 
-# transformers 5 names the source of each tied weight; before, a list of the tied ones.
-_FIVE = int(transformers_version.split(".")[0]) >= 5
-_TIED: Any = {"lm_head.weight": "model.embed_tokens.weight"} if _FIVE else ["lm_head.weight"]
+
+class OelmGPTConfig(PretrainedConfig):
+    """Sizes of a GPT and the extras its attention has. The defaults are Medium-512."""
+
+    model_type = "oelm-gpt"
+    keys_to_ignore_at_inference = ["past_key_values"]
+    attribute_map = {
+        "hidden_size": "d_model",
+        "num_hidden_layers": "layers",
+        "num_attention_heads": "heads",
+        "num_key_value_heads": "key_heads",
+        "max_position_embeddings": "positions",
+        "intermediate_size": "d_ff",
+    }
+
+    def __init__(
+        self,
+        vocab_size: int = 50257,
+        positions: int = 512,
+        d_model: int = 512,
+        layers: int = 6,
+        heads: int = 8,
+        key_heads: int | None = None,
+        d_ff: int = 2048,
+        dropout: float = 0.1,
+        initializer_range: float = 0.02,
+        layer_norm_eps: float = 1e-5,
+        extras: dict[str, Any] | None = None,
+        tie_word_embeddings: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if d_model % heads:
+            raise ValueError(f"d_model {d_model} cannot be split into {heads} equal heads")
+        if heads % (key_heads or heads):
+            raise ValueError(f"{heads} heads cannot share {key_heads} key heads equally")
+        self.vocab_size = vocab_size
+        self.positions = positions
+        self.d_model = d_model
+        self.layers = layers
+        self.heads = heads
+        self.key_heads = key_heads or heads
+        self.d_ff = d_ff
+        self.dropout = dropout
+        self.initializer_range = initializer_range
+        self.layer_norm_eps = layer_norm_eps
+        self.extras = extras or {}
+        super().__init__(**{"tie_word_embeddings": tie_word_embeddings, **kwargs})
+
+
+class Attention(nn.Module):
+    """Causal self-attention that stores no attention map."""
+
+    def __init__(self, config: OelmGPTConfig, index: int) -> None:
+        super().__init__()
+        self.index = index
+        self.heads, self.key_heads = config.heads, config.key_heads
+        self.head_dim = config.d_model // config.heads
+        self.dropout = config.dropout
+        key_width = self.key_heads * self.head_dim
+        self.q_proj = nn.Linear(config.d_model, config.d_model, bias=False)
+        self.k_proj = nn.Linear(config.d_model, key_width, bias=False)
+        self.v_proj = nn.Linear(config.d_model, key_width, bias=False)
+        self.o_proj = nn.Linear(config.d_model, config.d_model, bias=False)
+        extras = Extras(**config.extras)
+        if extras.qk_bias:  # added after the fact: drawing nothing, it leaves every other weight of the seed as it was
+            self.q_proj.bias = nn.Parameter(torch.zeros(config.d_model))
+            self.k_proj.bias = nn.Parameter(torch.zeros(key_width))
+        self.extras = AttentionExtras(extras, self.heads, self.head_dim, causal=True) if wanted(extras) else None
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries `[B, H, T, c]`, keys and values `[B, key_heads, T, c]` of x `[B, T, d_model]`."""
+        # Three products rather than one of joined weights: measured as fast, and a frozen one costs no weight gradient.
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        if self.extras is not None:
+            q = self.extras.scale_query(q)
+        return _heads(q, self.heads), _heads(k, self.key_heads), _heads(v, self.key_heads)
+
+    def forward(self, x: Tensor, mask: Tensor | None, cache: Any | None) -> Tensor:
+        q, k, v = self.project(x)
+        if cache is not None:
+            k, v = cache.update(k, v, self.index)
+        out = self._attend(q, k, v, self._with_bias(mask, q, k), plain=mask is None and cache is None)
+        return self.o_proj(out.transpose(1, 2).flatten(2))
+
+    def _with_bias(self, mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+        bias = self.extras.logit_bias(q.shape[2], k.shape[2], q.dtype) if self.extras is not None else None
+        return join_mask(mask, bias)
+
+    def visible(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+        """The whole mask, for who wants to see the attention map: what forward leaves to `is_causal` written out."""
+        joined = self._with_bias(mask, q, k)
+        if joined is None:
+            joined = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+        return joined
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, plain: bool) -> Tensor:
+        """Weighted values `[B, H, T, c]`. plain: all T tokens look at one another, nothing padded, nothing cached."""
+        k, v = _repeat(k, self.heads // self.key_heads), _repeat(v, self.heads // self.key_heads)
+        dropout = self.dropout if self.training else 0.0
+        if plain and dropout_attention_usable(q, mask, dropout):
+            return dropout_attention(q, k, v, mask, dropout)
+        is_causal = mask is None and q.shape[2] > 1
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal)
+
+
+def _heads(x: Tensor, heads: int) -> Tensor:
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _repeat(x: Tensor, times: int) -> Tensor:
+    return x if times == 1 else x.repeat_interleave(times, dim=1)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, config: OelmGPTConfig) -> None:
+        super().__init__()
+        self.up = nn.Linear(config.d_model, config.d_ff)
+        self.down = nn.Linear(config.d_ff, config.d_model)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dropout(self.down(self.dropout(F.gelu(self.up(x)))))
+
+
+class Block(nn.Module):
+    def __init__(self, config: OelmGPTConfig, index: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.attention = Attention(config, index)
+        self.ffn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.ffn = FeedForward(config)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None, cache: Any | None) -> Tensor:
+        x = x + self.dropout(self.attention(self.attention_norm(x), mask, cache))
+        return x + self.ffn(self.ffn_norm(x))
 
 
 class OelmGPTPreTrainedModel(PreTrainedModel):
@@ -32,7 +179,6 @@ class OelmGPTPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     _no_split_modules = ["Block"]
     _supports_sdpa = True
-    _supports_cache_class = True
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, (nn.Linear, nn.Embedding)):
@@ -60,12 +206,6 @@ class OelmGPTModel(OelmGPTPreTrainedModel):
         self.layers = nn.ModuleList(Block(config, index) for index in range(config.layers))
         self.final_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.embed_tokens = value  # type: ignore[assignment]
 
     def forward(
         self,
@@ -119,19 +259,13 @@ def _causal_mask(attention_mask: Tensor | None, past: int, length: int, device: 
 class OelmGPTForCausalLM(OelmGPTPreTrainedModel, GenerationMixin):
     """The language model; its head is the token embedding."""
 
-    _tied_weights_keys = _TIED
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
 
     def __init__(self, config: OelmGPTConfig) -> None:
         super().__init__(config)
         self.model = OelmGPTModel(config)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.post_init()
-
-    def get_output_embeddings(self) -> nn.Module:
-        return self.lm_head
-
-    def set_output_embeddings(self, value: nn.Linear) -> None:
-        self.lm_head = value
 
     def forward(
         self,
@@ -202,3 +336,56 @@ class OelmGPTForSequenceClassification(OelmGPTPreTrainedModel):
         logits = self.score(hidden[torch.arange(hidden.shape[0], device=hidden.device), last])
         loss: Any = F.cross_entropy(logits, labels) if labels is not None else None
         return SequenceClassifierOutputWithPast(loss=loss, logits=logits)
+
+
+AutoConfig.register(OelmGPTConfig.model_type, OelmGPTConfig, exist_ok=True)
+AutoModel.register(OelmGPTConfig, OelmGPTModel, exist_ok=True)
+AutoModelForCausalLM.register(OelmGPTConfig, OelmGPTForCausalLM, exist_ok=True)
+AutoModelForSequenceClassification.register(OelmGPTConfig, OelmGPTForSequenceClassification, exist_ok=True)
+
+
+def build(experiment: Experiment, *, meta: bool) -> nn.Module:
+    """A language model, or a classifier when the data has classes."""
+    classes = experiment.data.classes
+    kind: Any = OelmGPTForCausalLM if classes is None else OelmGPTForSequenceClassification
+    config = _config(experiment)
+    if experiment.start == "scratch" or meta:
+        model: nn.Module = kind(config)
+        return model
+    source = experiment.model.path or experiment.model.name
+    try:
+        loaded: nn.Module = kind.from_pretrained(source, config=config)
+    except (OSError, ValueError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise NotFound(
+            f"{experiment.id}: model {source} could not be loaded ({first}); "
+            "write as model.path a folder that our GPT was saved to."
+        ) from error
+    return loaded
+
+
+def _config(experiment: Experiment) -> OelmGPTConfig:
+    """Sizes from model.path when it is a folder, else from model.shape; extras always from the method."""
+    model = experiment.model
+    extras = experiment.method.extras.model_dump(exclude_defaults=True)
+    asked: dict[str, Any] = {"dropout": model.dropout, "extras": extras}
+    if experiment.data.classes is not None:
+        asked["num_labels"] = experiment.data.classes
+    folder = Path(model.path).expanduser() if model.path else None
+    if folder is not None and (folder / "config.json").is_file():
+        kind = json.loads((folder / "config.json").read_text()).get("model_type")
+        if kind != OelmGPTConfig.model_type:
+            raise BadInput(f"{experiment.id}: {folder} holds a {kind} model, not this project's GPT.")
+        return OelmGPTConfig.from_pretrained(str(folder), **asked)
+    if model.shape is None:
+        raise BadInput(f"{experiment.id}: model.shape is missing and model.path is no folder with a config.json.")
+    shape = model.shape
+    return OelmGPTConfig(
+        vocab_size=shape.vocab,
+        positions=shape.positions,
+        d_model=shape.d_model,
+        layers=shape.layers,
+        heads=shape.heads,
+        d_ff=shape.d_ff,
+        **asked,
+    )

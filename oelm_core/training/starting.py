@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from oelm_core.config import Experiment
-from oelm_core.data import sets
+from oelm_core.data import packing, sets
 from oelm_core.errors import BadInput
 from oelm_core.method import initialisers
 from oelm_core.method.census import census
@@ -41,8 +41,7 @@ def vocabulary_size(model: nn.Module) -> int:
 def check_positions(model: nn.Module, experiment: Experiment) -> None:
     """Refuses sequences longer than the model's position table (RoBERTa spends two places of it on padding)."""
     config: Any = model.config
-    reserved = 2 if "roberta" in str(config.model_type) else 0
-    positions = int(config.max_position_embeddings) - reserved
+    positions = int(config.max_position_embeddings) - packing.first_position(model)
     if experiment.data.max_length > positions:
         raise BadInput(
             f"{experiment.id}: data.max_length {experiment.data.max_length} is longer than the model's {positions}"

@@ -19,7 +19,7 @@ from oelm_core.method.attention_stats import (
     save_patterns,
     summarise,
 )
-from oelm_core.models import attention_layers
+from oelm_core.models.structure import attention_layers
 from tests.small_models import ALL_EXTRAS, OELM, experiment, prepared, tokens
 
 

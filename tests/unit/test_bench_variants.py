@@ -88,10 +88,10 @@ def test_packed_epochs_hold_every_example_once_with_equal_logits(arch: str) -> N
 
 @pytest.mark.parametrize("choice", sorted(ours.SWITCHES))
 def test_a_choice_switched_off_gives_the_same_loss(choice: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from oelm_core.models import cpu_dropout, dropout_attention, encoder_attention, gpt
+    from oelm_core.models import bert, dropout, gpt
 
-    switched = [(gpt, "linear_cross_entropy"), (dropout_attention, "usable")]
-    for module, name in [*switched, (cpu_dropout, "cheaper_here"), (encoder_attention, "cheaper_here")]:
+    switched = [(gpt, "linear_cross_entropy"), (gpt, "dropout_attention_usable")]
+    for module, name in [*switched, (dropout, "cheaper_here"), (bert, "cheaper_here")]:
         monkeypatch.setattr(module, name, getattr(module, name))  # put back what the switch changes
     usual = ours.gpt(**STILL.as_dict()).loss().item()
     assert ours.gpt(without=choice, **STILL.as_dict()).loss().item() == pytest.approx(usual, abs=1e-5)

@@ -20,7 +20,8 @@ from oelm_core.method.freezing import (
     parameter_groups,
 )
 from oelm_core.method.unfreezing import UnfreezeSchedule
-from oelm_core.models import attention_layers, build
+from oelm_core.models import build
+from oelm_core.models.structure import attention_layers
 from tests.small_models import ALL_EXTRAS, OELM, experiment, loss_of, prepared, tokens
 
 ARCHITECTURES = ["bert", "roberta", "gpt"]

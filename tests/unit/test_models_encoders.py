@@ -23,10 +23,10 @@ from oelm_core.config import Extras
 from oelm_core.errors import BadInput, NotFound
 from oelm_core.method.freezing import apply_freezing, qk_fingerprint
 from oelm_core.method.initialisers import apply_method, check_model
-from oelm_core.models import attention_layers, build, encoder_attention
-from oelm_core.models.bert import load_bert_with_head_wise_orthogonal
+from oelm_core.models import build
+from oelm_core.models.bert import ATTENTION, load_bert_with_head_wise_orthogonal
 from oelm_core.models.extras import AttentionExtras, attach_extras
-from oelm_core.models.structure import head_modules
+from oelm_core.models.structure import attention_layers, head_modules
 from tests.small_models import ALL_EXTRAS, OELM, SMALL, experiment, loss_of, prepared, tokens
 
 
@@ -98,7 +98,7 @@ def test_pretrained_weights_are_loaded_from_a_folder_with_a_fresh_seeded_head(fo
     assert qk_fingerprint(one) == qk_fingerprint(other)
     assert torch.equal(one.classifier.weight, again.classifier.weight)
     assert not torch.equal(one.classifier.weight, other.classifier.weight)
-    assert one.config._attn_implementation == encoder_attention.NAME
+    assert one.config._attn_implementation == ATTENTION
     assert one.config.hidden_dropout_prob == 0.0  # the preset's, not the folder's
 
 

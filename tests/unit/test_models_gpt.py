@@ -12,8 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 from oelm_core.config import override
 from oelm_core.errors import BadInput, NotFound
 from oelm_core.models import build
-from oelm_core.models.gpt import OelmGPTForCausalLM
-from oelm_core.models.gpt_config import OelmGPTConfig
+from oelm_core.models.gpt import OelmGPTConfig, OelmGPTForCausalLM
 from tests.small_models import ALL_EXTRAS, GPT_MEDIUM, OELM, SMALL, experiment, loss_of, prepared, tokens
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from oelm_core.models import cpu_dropout, dropout_attention
+from oelm_core.models.dropout import Dropout, dropout_attention, dropout_attention_usable, kept
 from oelm_core.models.loss import IGNORED, chunked_cross_entropy, linear_cross_entropy
 
 
@@ -68,7 +68,7 @@ def causal_bias(length: int) -> torch.Tensor:
 def test_attention_in_blocks_equals_sdpa_when_next_to_nothing_is_dropped(length: int, with_bias: bool) -> None:
     q, k, v = heads(length)
     bias = causal_bias(length) if with_bias else None
-    out = dropout_attention.dropout_attention(q, k, v, bias, 1e-9)
+    out = dropout_attention(q, k, v, bias, 1e-9)
     weights = torch.randn_like(out)
     (out * weights).sum().backward()
     p, r, s = heads(length)
@@ -88,7 +88,7 @@ def test_dropped_attention_has_the_right_gradient() -> None:
 
     def total() -> torch.Tensor:
         torch.manual_seed(11)  # the same logits fall out each time
-        return dropout_attention.dropout_attention(q, k, v, None, 0.3).square().sum()
+        return dropout_attention(q, k, v, None, 0.3).square().sum()
 
     total().backward()
     for tensor in (q, k, v):
@@ -105,12 +105,12 @@ def test_dropped_attention_has_the_right_gradient() -> None:
 
 def test_dropout_keeps_the_share_it_should_and_the_mean() -> None:
     torch.manual_seed(1)
-    kept, share = cpu_dropout.kept((4, 250, 1000), 0.1)
+    survivors, share = kept((4, 250, 1000), 0.1)
     assert share == pytest.approx(0.9, abs=1e-5)
-    assert kept.float().mean().item() == pytest.approx(share, abs=1e-3)
+    assert survivors.float().mean().item() == pytest.approx(share, abs=1e-3)
     q, k, _ = heads(64)
     ones = torch.ones(2, 3, 64, 8)
-    means = torch.stack([dropout_attention.dropout_attention(q, k, ones, None, 0.2) for _ in range(50)])
+    means = torch.stack([dropout_attention(q, k, ones, None, 0.2) for _ in range(50)])
     assert means.mean().item() == pytest.approx(1.0, abs=0.01)
 
 
@@ -119,23 +119,23 @@ def test_dropped_attention_follows_the_global_seed() -> None:
     runs = []
     for seed in (4, 4, 5):
         torch.manual_seed(seed)
-        runs.append(dropout_attention.dropout_attention(q, k, v, None, 0.5))
+        runs.append(dropout_attention(q, k, v, None, 0.5))
     assert torch.equal(runs[0], runs[1])
     assert not torch.equal(runs[0], runs[2])
 
 
 def test_it_is_used_only_where_it_is_the_same_thing() -> None:
     q, _, _ = heads(8)
-    assert dropout_attention.usable(q, None, 0.1)
-    assert not dropout_attention.usable(q, None, 0.0)
-    assert not dropout_attention.usable(q.double(), None, 0.1)
-    assert not dropout_attention.usable(q, torch.ones(2, 1, 8, 8, dtype=torch.bool), 0.1)
-    assert not dropout_attention.usable(q, None, 1.0)
+    assert dropout_attention_usable(q, None, 0.1)
+    assert not dropout_attention_usable(q, None, 0.0)
+    assert not dropout_attention_usable(q.double(), None, 0.1)
+    assert not dropout_attention_usable(q, torch.ones(2, 1, 8, 8, dtype=torch.bool), 0.1)
+    assert not dropout_attention_usable(q, None, 1.0)
 
 
 def test_cheap_dropout_drops_the_same_numbers_forward_and_backward() -> None:
     torch.manual_seed(0)
-    dropout = cpu_dropout.Dropout(0.25)
+    dropout = Dropout(0.25)
     x = torch.ones(300, 200, requires_grad=True)
     out = dropout(x)
     out.sum().backward()
@@ -148,7 +148,7 @@ def test_cheap_dropout_drops_the_same_numbers_forward_and_backward() -> None:
 
 def test_dropout_is_off_in_evaluation_and_at_zero_and_total_at_one() -> None:
     x = torch.randn(4, 5)
-    assert cpu_dropout.Dropout(0.5).eval()(x) is x
-    assert cpu_dropout.Dropout(0.0)(x) is x
-    assert cpu_dropout.Dropout(1.0)(x).abs().max() == 0
-    assert cpu_dropout.Dropout(0.5)(x.double()).dtype == torch.float64
+    assert Dropout(0.5).eval()(x) is x
+    assert Dropout(0.0)(x) is x
+    assert Dropout(1.0)(x).abs().max() == 0
+    assert Dropout(0.5)(x.double()).dtype == torch.float64

@@ -10,7 +10,8 @@ import torch
 from oelm_core.config import Method
 from oelm_core.method.freezing import qk_fingerprint
 from oelm_core.method.initialisers import NotOrthogonal, apply_method, check_model
-from oelm_core.models import attention_layers, build
+from oelm_core.models import build
+from oelm_core.models.structure import attention_layers
 from tests.small_models import OELM, experiment, prepared
 
 ARCHITECTURES = ["bert", "roberta", "gpt"]
@@ -107,8 +108,7 @@ def test_kept_norms_pass_the_check_and_an_untouched_layer_is_not_asked() -> None
 
 
 def test_grouped_queries_are_split_by_their_own_heads() -> None:
-    from oelm_core.models.gpt import OelmGPTForCausalLM
-    from oelm_core.models.gpt_config import OelmGPTConfig
+    from oelm_core.models.gpt import OelmGPTConfig, OelmGPTForCausalLM
 
     config = OelmGPTConfig(vocab_size=50, positions=16, d_model=32, layers=1, heads=4, key_heads=2, d_ff=32, dropout=0)
     model = OelmGPTForCausalLM(config)

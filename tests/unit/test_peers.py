@@ -9,7 +9,8 @@ import torch
 
 from oelm_core.method.census import census
 from oelm_core.method.freezing import apply_freezing, parameter_groups, qk_fingerprint
-from oelm_core.models import attention_layers, build
+from oelm_core.models import build
+from oelm_core.models.structure import attention_layers
 from oelm_core.training.starting import model_fingerprint
 from tests.small_models import ALL_EXTRAS, OELM, experiment, loss_of, prepared, tokens
 
