@@ -156,9 +156,9 @@ def _slurm_file() -> Iterator[Finding]:
 
 
 def _slurm() -> Iterator[Finding]:
-    from oelm_core.launch import slurm
+    from oelm_core.launch.slurm.site import discover
 
-    found = slurm.discover()
+    found = discover()
     if found.problem:
         yield Finding("slurm", "warn", f"it is here but says: {found.problem}", "is slurmctld up?")
         return

@@ -146,6 +146,18 @@ def duration_words(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
+def rough_duration(seconds: float) -> str:
+    """In sentences where one unit is enough.
+
+    >>> rough_duration(600), rough_duration(42)
+    ('10 min', '42 s')
+    """
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def age(seconds: float) -> str:
     """One unit is enough: 4m, 3h, 2d."""
     whole = max(0, int(seconds))

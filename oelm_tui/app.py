@@ -111,9 +111,9 @@ class OelmApp(App[None]):
             if self.snapshot is None:  # looking at devices costs imports: after the first paint
                 return None
             if self._devices is None:
-                from oelm_core.devices import Sampler
+                from oelm_core.devices.sampler import DeviceSampler
 
-                self._devices = Sampler(every=2.0).start()
+                self._devices = DeviceSampler(every=2.0).start()
             from oelm_tui.snapshots.cards import machine_of
 
             return machine_of(self._devices.latest)

@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from oelm_core.bench import choices
 from oelm_core.bench.claims import Claim, Effort, Section, Table, percent, seconds
@@ -23,6 +22,7 @@ from oelm_core.config import Experiment, as_dict
 from oelm_core.errors import LabError
 from oelm_core.runs.folder import write_json
 from oelm_core.runs.metrics_file import read_metrics
+from oelm_core.runs.schema import MetricLine
 from oelm_core.training.waiting import SPIN
 
 OVERHEAD, WAIT = 0.01, 0.02
@@ -83,22 +83,22 @@ def _train(wanted: Experiment, effort: Effort) -> dict[str, float]:
         if code:
             last = (folder / "training.log").read_text(errors="replace").strip().splitlines()[-1:]
             raise LabError(f"bench loop: the worker ended with code {code}: {' '.join(last)}")
-        records = [r for r in read_metrics(folder / "metrics.jsonl", "train") if r["step"] < wanted.train.max_steps]
+        records = [r for r in read_metrics(folder / "metrics.jsonl", "train") if r.step < (wanted.train.max_steps or 0)]
         wait = json.loads((folder / "result.json").read_text())["timing"]["data_wait_share"]
     share, around, step = overhead(records)
     return {"around_share": share, "around": around, "step": step, "data_wait_share": wait}
 
 
-def overhead(records: list[dict[str, Any]]) -> tuple[float, float, float]:
+def overhead(records: list[MetricLine]) -> tuple[float, float, float]:
     """(share of time outside the steps, seconds outside per step, seconds of a step), over all log intervals.
 
     An interval lasts from one train record to the next; its steps took what the worker's own clock says.
     """
     lasted, stepping, steps = 0.0, 0.0, 0
     for before, after in itertools.pairwise(records[1:]):
-        count = after["step"] - before["step"]
-        lasted += after["t"] - before["t"]
-        stepping += after["step_time"] * count
+        count = after.step - before.step
+        lasted += after.t - before.t
+        stepping += after.values["step_time"] * count
         steps += count
     if not steps or lasted <= 0:
         raise LabError("bench loop: the worker wrote too few train records to tell.")

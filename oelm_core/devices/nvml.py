@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import pynvml
+from msgspec.structs import replace
 
-from oelm_core.devices.reading import Reading
+from oelm_core.devices.card import Card, CardProcess
 
 _UNANSWERED = 1 << 62
 """NVML says "not available" for a size with the largest numbers there are."""
 _open = False
 _IDLE_REASONS = 0x1 | 0x2  # the card is idle, or runs at clocks an administrator set: neither is throttling
-
-
-@dataclass(frozen=True)
-class CardProcess:
-    pid: int
-    memory: int | None
-
-
-@dataclass(frozen=True)
-class Card(Reading):
-    """A card as NVML describes it: of the processes on it their pids."""
-
-    processes: tuple[CardProcess, ...] = ()
 
 
 class NoDriver(Exception):

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
+
+import msgspec
+from msgspec.structs import replace
+
+from oelm_core.devices.card import Card
 
 
 def main() -> int:
     from oelm_core.devices.nvml import NoDriver, read_cards
 
     try:
-        cards = read_cards()
+        cards = [
+            replace(card, processes=tuple(replace(one, user=_owner(one.pid)) for one in card.processes))
+            for card in read_cards()
+        ]
     except NoDriver as error:  # a broken driver stands in the list as a card that does not answer
-        print(json.dumps([{"index": 0, "uuid": None, "error": str(error).rstrip(".")}] if error.broken else []))
-        return 0
-    content = []
-    for card in cards:
-        processes = [{"pid": one.pid, "user": _owner(one.pid), "memory": one.memory} for one in card.processes]
-        content.append({**card.__dict__, "processes": processes})
-    print(json.dumps(content))
+        cards = [Card(0, error=str(error).rstrip("."))] if error.broken else []
+    print(msgspec.json.encode(cards).decode())
     return 0
 
 

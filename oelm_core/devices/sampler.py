@@ -6,22 +6,22 @@ import threading
 import time
 from collections.abc import Callable
 
-from oelm_core.devices.snapshot import Snapshot, snapshot, without_gpus
+from oelm_core.devices.machine import MachineSnapshot, snapshot, without_gpus
 
 
-class Sampler:
+class DeviceSampler:
     """`latest` is always there at once; `age` tells how old it is, for a driver may hang for minutes."""
 
-    def __init__(self, every: float = 1.0, look: Callable[[], Snapshot] = snapshot) -> None:
+    def __init__(self, every: float = 1.0, look: Callable[[], MachineSnapshot] = snapshot) -> None:
         self._every = every
         self._look = look
-        self._latest: Snapshot | None = None
+        self._latest: MachineSnapshot | None = None
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self.problem: str | None = None
         """Why the last look failed, if it did; sampling goes on."""
 
-    def start(self) -> Sampler:
+    def start(self) -> DeviceSampler:
         if self._thread is None:
             self._wake.clear()
             self._thread = threading.Thread(target=self._run, name="device sampler", daemon=True)
@@ -34,7 +34,7 @@ class Sampler:
         self._thread = None
 
     @property
-    def latest(self) -> Snapshot:
+    def latest(self) -> MachineSnapshot:
         """The newest snapshot; before the first one is complete, the machine without its cards."""
         if self._latest is None:
             return without_gpus()
@@ -55,7 +55,7 @@ class Sampler:
                 self.problem = f"{type(error).__name__}: {error}"
             wake.wait(self._every)
 
-    def __enter__(self) -> Sampler:
+    def __enter__(self) -> DeviceSampler:
         return self.start()
 
     def __exit__(self, *_: object) -> None:

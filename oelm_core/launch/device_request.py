@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from oelm_core.devices.card import Card
 from oelm_core.errors import BadInput, NotFound
+from oelm_core.launch import spawn
 from oelm_core.launch.queue import Ticket
-from oelm_core.launch.spawn import importable
 from oelm_core.runs import attempts
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Misfit, decode
 
 CORES_AT_MOST = 8
 """Cores of a CPU run that does not say how many threads it wants."""
@@ -20,7 +22,7 @@ BUSY_BYTES = 1 << 30
 """Memory in use on a card from which we take it that somebody unseen works there."""
 
 
-class Want(NamedTuple):
+class DeviceRequest(NamedTuple):
     """Which devices, how many of them."""
 
     kind: str
@@ -54,49 +56,43 @@ def cores_wanted(threads: int | None, per_run: int) -> int:
     return min(there, threads * per_run if threads else max(per_run, min(there, CORES_AT_MOST)))
 
 
-def resolve(asked: str, per_run: int, threads: int | None, cards: list[dict[str, Any]]) -> Want:
+def resolve(asked: str, per_run: int, threads: int | None, cards: list[Card]) -> DeviceRequest:
     """The devices a request means on this machine; `cards` as probed (empty without an NVIDIA driver)."""
     names = parse_device(asked)
     if names == [] or (names is None and not cards):
         if per_run > len(own_cores()):
             raise BadInput(f"--per-run {per_run} wants more processes than the {len(own_cores())} cores here.")
-        return Want("cpu", cores_wanted(threads, per_run), tuple(f"core-{core}" for core in own_cores()))
+        return DeviceRequest("cpu", cores_wanted(threads, per_run), tuple(f"core-{core}" for core in own_cores()))
     if names is None:
-        chosen = visible([card for card in cards if card.get("uuid") and not card.get("is_mig_parent")])
+        chosen = visible([card for card in cards if card.uuid and not card.is_mig_parent])
         if not chosen:
-            why = next((f": {card['error']}" for card in cards if card.get("error")), " that this process may see")
+            why = next((f": {card.error}" for card in cards if card.error), " that this process may see")
             raise NotFound(f"no card answers here{why}; use --device cpu to train without one.")
     else:
         chosen = [find_card(name, cards) for name in names]
-        if len({card["uuid"] for card in chosen}) < len(chosen):  # by its number and by its UUID
+        if len({card.uuid for card in chosen}) < len(chosen):  # by its number and by its UUID
             raise BadInput(f"--device {asked}: write each card once, such as 2,3.")
     if per_run > len(chosen):
         raise BadInput(f"--per-run {per_run} wants more cards than the {len(chosen)} of --device {asked}.")
-    return Want("cuda", per_run, tuple(str(card["uuid"]) for card in chosen))
+    return DeviceRequest("cuda", per_run, tuple(str(card.uuid) for card in chosen))
 
 
-def find_card(name: str, cards: list[dict[str, Any]]) -> dict[str, Any]:
+def find_card(name: str, cards: list[Card]) -> Card:
     """The card with this number or UUID; NotFound says which there are, BadInput that it is in parts."""
     for card in cards:
-        if name in (label(card), card.get("uuid")):
-            if not card.get("uuid"):
-                raise NotFound(f"GPU {name} does not answer: {card.get('error')}.")
-            if card.get("is_mig_parent"):
-                parts = [label(one) for one in cards if one.get("mig") is not None and one["index"] == card["index"]]
+        if name in (card.label, card.uuid):
+            if not card.uuid:
+                raise NotFound(f"GPU {name} does not answer: {card.error}.")
+            if card.is_mig_parent:
+                parts = [one.label for one in cards if one.mig is not None and one.index == card.index]
                 raise BadInput(f"GPU {name} is divided; name one of its MIG instances: {', '.join(parts)}.")
             return card
     if not cards:
         raise NotFound(f"no GPU {name}: there is no NVIDIA driver here; use --device cpu.")
-    raise NotFound(f"no GPU {name}; this machine has {', '.join(map(label, cards))}.")
+    raise NotFound(f"no GPU {name}; this machine has {', '.join(card.label for card in cards)}.")
 
 
-def label(card: dict[str, Any]) -> str:
-    """A card's number as people write it: 2, or 2:0 for the first MIG instance on it."""
-    mig = card.get("mig")
-    return str(card.get("index")) if mig is None else f"{card.get('index')}:{mig}"
-
-
-def visible(cards: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def visible(cards: list[Card]) -> list[Card]:
     """Only the cards CUDA_VISIBLE_DEVICES leaves to us, where somebody set it."""
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     if setting is None:
@@ -105,61 +101,53 @@ def visible(cards: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         card
         for card in cards
-        if label(card) in named
-        or any(name.startswith(("GPU-", "MIG-")) and str(card["uuid"]).startswith(name) for name in named)
+        if card.label in named
+        or any(name.startswith(("GPU-", "MIG-")) and str(card.uuid).startswith(name) for name in named)
     ]
 
 
-def with_devices(ticket: Ticket, cards: list[dict[str, Any]]) -> Ticket:
+def with_devices(ticket: Ticket, cards: list[Card]) -> Ticket:
     """A ticket whose runner is not up yet, as this machine would fill it in: it must not lose its place meanwhile."""
     if ticket.allowed is not None:
         return ticket
     try:
-        want = resolve(ticket.asked, ticket.cards, None, cards)
+        request = resolve(ticket.requested, ticket.cards, None, cards)
     except (BadInput, NotFound):
-        return ticket._replace(allowed=())
-    want = want._replace(needs=ticket.cards if want.kind == "cuda" else ticket.cores)
+        return replace(ticket, allowed=())
+    request = request._replace(needs=ticket.cards if request.kind == "cuda" else ticket.cores)
     if ticket.beside:
-        want = want._replace(allowed=same_devices(want, RunFolder(ticket.beside)) or ())
-    return ticket._replace(allowed=want.allowed, needs=want.needs)
+        request = request._replace(allowed=same_devices(request, RunFolder(ticket.beside)) or ())
+    return replace(ticket, allowed=request.allowed, needs=request.needs)
 
 
-def same_devices(want: Want, partner: RunFolder) -> tuple[str, ...] | None:
+def same_devices(request: DeviceRequest, partner: RunFolder) -> tuple[str, ...] | None:
     """The devices of a run to be run beside, as far as they are enough; None while it has none."""
-    devices = (attempts.last(partner) or {}).get("leases")
-    if not devices:
+    attempt = attempts.last(partner)
+    if attempt is None or not attempt.leases:
         return None
-    same = tuple(device for device in devices if device in want.allowed)
-    return same if len(same) >= want.needs else want.allowed
+    same = tuple(device for device in attempt.leases if device in request.allowed)
+    return same if len(same) >= request.needs else request.allowed
 
 
-def somebody_on(card: dict[str, Any]) -> str | None:
+def somebody_on(card: Card) -> str | None:
     """Who uses a card that has no lease, in words; None when nobody does."""
-    for running in card.get("processes") or []:
-        memory = running.get("memory")
-        size = f", {memory / 1e9:.1f} GB" if isinstance(memory, int | float) else ""
-        return f"GPU {label(card)} used by {running.get('user') or 'another user'}, pid {running.get('pid')}{size}"
-    used = card.get("memory_used")
-    if isinstance(used, int | float) and used > BUSY_BYTES and card.get("mig") is None:
-        return f"GPU {label(card)} used by somebody unseen, {used / 1e9:.1f} GB"
-    if used is None and card.get("error"):
-        return f"GPU {label(card)} does not answer: {card['error']}"
+    for running in card.processes:
+        size = f", {running.memory / 1e9:.1f} GB" if running.memory is not None else ""
+        return f"GPU {card.label} used by {running.user or 'another user'}, pid {running.pid}{size}"
+    if card.memory_used is not None and card.memory_used > BUSY_BYTES and card.mig is None:
+        return f"GPU {card.label} used by somebody unseen, {card.memory_used / 1e9:.1f} GB"
+    if card.memory_used is None and card.error:
+        return f"GPU {card.label} does not answer: {card.error}"
     return None
 
 
-def probe(patience: float = 20.0) -> list[dict[str, Any]] | None:
+def probe(patience: float = 20.0) -> list[Card] | None:
     """The cards of this machine as NVML sees them, asked in another process; None when the driver hangs.
 
     A driver that hangs then cannot hang the runner, and a hundred waiting runners do not each hold NVML in memory.
     """
-    command = [sys.executable, "-m", "oelm_core.devices.probe"]
     try:
-        answer = subprocess.run(
-            command, env=importable(dict(os.environ)), capture_output=True, timeout=patience, check=False
-        )
-        cards = json.loads(answer.stdout)
-    except subprocess.TimeoutExpired:
-        return None
-    except (OSError, ValueError):
+        answer = spawn.output_of([sys.executable, "-m", "oelm_core.devices.probe"], patience)
+        return None if answer is None else decode(answer, list[Card])
+    except (OSError, Misfit):
         return []
-    return cards if isinstance(cards, list) else []

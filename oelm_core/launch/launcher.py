@@ -1,83 +1,106 @@
-"""One door to runs, wherever they run: this machine or Slurm. The command line and the screen come in here."""
+"""One way to runs, wherever they run: this machine or Slurm. The command line and the screen come in here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from oelm_core.errors import BadInput
-from oelm_core.launch import slurm
+from oelm_core.errors import BadInput, Refused
 from oelm_core.runs import store
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.store import Run
 
 if TYPE_CHECKING:
-    from oelm_core.config import Experiment
+    from oelm_core.launch.request import RunRequest
 
 LAUNCHERS = ("local", "slurm")
 
 
-def check_launcher(name: str, site: Iterable[str] = ()) -> None:
+def check_launcher(name: str, slurm_settings: Iterable[str] = ()) -> None:
     if name not in LAUNCHERS:
         raise BadInput(f"--launcher {name}: write local or slurm.")
-    if name == "local" and list(site):
+    if name == "local" and list(slurm_settings):
         raise BadInput("--slurm settings go with --launcher slurm.")
 
 
-def start(launcher: str, experiment: Experiment, *, site: Iterable[str] = (), **options: Any) -> RunFolder:
-    """Starts one run; `options` as in local.start, `site` the texts of --slurm."""
-    check_launcher(launcher, site)
+def start(launcher: str, request: RunRequest) -> RunFolder:
+    """Starts one run and returns at once."""
+    check_launcher(launcher, request.slurm)
     if launcher == "slurm":
-        return slurm.start(experiment, overrides=list(site), **options)
+        from oelm_core.launch.slurm import submit
+
+        return submit.start(request)
     from oelm_core.launch import local
 
-    return local.start(experiment, **options)
+    return local.start(request)
 
 
-def start_study(
-    launcher: str,
-    study_id: str,
-    arms: Sequence[Experiment],
-    seeds: Sequence[int],
-    *,
-    site: Iterable[str] = (),
-    **options: Any,
+def start_all(
+    launcher: str, requests: Sequence[RunRequest], started: Callable[[RunFolder], object] = lambda folder: None
 ) -> list[RunFolder]:
-    """Starts every arm of every seed, interleaved; `options` as in study.start_study."""
-    check_launcher(launcher, site)
-    if launcher == "slurm":
-        return slurm.start_study(study_id, arms, seeds, overrides=list(site), **options)
-    from oelm_core.launch import study
+    """Starts every run in order; `started` hears of each as it is queued.
 
-    return study.start_study(study_id, arms, seeds, **options)
+    Within a study, the arms of one comparison and seed go where the first of them goes: no arm always gets the better
+    card, and the machine's state before and after each stands in its attempt.
+    """
+    folders: list[RunFolder] = []
+    first: dict[tuple[str, int], str] = {}
+    for request in requests:
+        arm = request.experiment
+        group = ((arm.baseline or arm.id).lower(), request.seed)
+        beside = first.get(group) if request.study else None
+        try:
+            folder = start(launcher, replace(request, beside=beside))
+        except Refused as refusal:
+            if launcher == "local" or not folders:
+                raise
+            begun = f"{len(folders)} of {len(requests)} runs were submitted and stay queued."
+            raise Refused(f"{refusal} {begun}") from None
+        first.setdefault(group, folder.id)
+        folders.append(folder)
+        started(folder)
+    return folders
 
 
-def _launcher(run: Run) -> Any:
-    """The module that runs it. `local` is imported on use: listing runs must not pay for the preset schema."""
-    if run.launcher == "slurm":
-        return slurm
-    from oelm_core.launch import local
-
-    return local
+# Imported on use: listing runs must not pay for the preset schema, nor a machine without Slurm for Slurm.
 
 
 def stop(run: Run, now: bool = False) -> None:
-    _launcher(run).stop(run, now=now)
-
-
-def resume(run: Run, force: bool = False, *, site: Iterable[str] = ()) -> None:
-    """`site` are texts of --slurm: with any, the job script is written anew."""
     if run.launcher == "slurm":
-        slurm.resume(run, force=force, overrides=site)
-    elif list(site):
-        raise BadInput(f"{run.id} does not run under Slurm; leave --slurm out.")
+        from oelm_core.launch.slurm import cancel
+
+        cancel.stop(run, now=now)
     else:
-        _launcher(run).resume(run, force=force)
+        from oelm_core.launch import local
+
+        local.stop(run, now=now)
+
+
+def resume(run: Run, force: bool = False, *, slurm_settings: Iterable[str] = ()) -> None:
+    """`slurm_settings` are texts of --slurm: with any, the job script is written anew."""
+    if run.launcher == "slurm":
+        from oelm_core.launch.slurm import submit
+
+        submit.resume(run, force=force, overrides=slurm_settings)
+        return
+    from oelm_core.launch import local
+
+    if list(slurm_settings):
+        raise BadInput(f"{run.id} does not run under Slurm; leave --slurm out.")
+    local.resume(run, force=force)
 
 
 def delete(run: Run) -> None:
-    _launcher(run).delete(run)
+    if run.launcher == "slurm":
+        from oelm_core.launch.slurm import cancel
+
+        cancel.delete(run)
+    else:
+        from oelm_core.launch import local
+
+        local.delete(run)
 
 
 def log_path(run: Run) -> Path:
@@ -89,18 +112,29 @@ def log_path(run: Run) -> Path:
 
 
 def list_runs() -> list[Run]:
-    """Every run, newest first, with Slurm's word on those it has."""
-    return with_slurms_word(store.list_runs())
+    """Every run, newest first, with what Slurm says about its own."""
+    return with_job_states(store.list_runs())
 
 
 def find_run(text: str) -> Run:
-    return with_slurms_word([store.find_run(text)])[0]
+    return with_job_states([store.find_run(text)])[0]
 
 
 def read_run(folder: RunFolder) -> Run:
-    return with_slurms_word([store.read_run(folder)])[0]
+    return with_job_states([store.read_run(folder)])[0]
 
 
-def with_slurms_word(runs: list[Run]) -> list[Run]:
-    """Asks Slurm only when a run of its is under way, in one call, at most every few seconds."""
-    return slurm.overlay(runs) if any(run.launcher == "slurm" for run in runs) else runs
+def with_job_states(runs: list[Run]) -> list[Run]:
+    """Asks Slurm only when one of its runs is under way, in one call, at most every few seconds."""
+    if not any(run.launcher == "slurm" for run in runs):
+        return runs
+    from oelm_core.launch.slurm import job_states
+
+    return job_states.overlay(runs)
+
+
+def slurm_silence() -> str | None:
+    """Why Slurm gave no answer when it was last asked; None when it answered or was not asked."""
+    from oelm_core.launch.slurm import job_states
+
+    return job_states.silence()

@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from oelm_core.errors import Refused
 from oelm_core.runs import process
+from oelm_core.runs.schema import Misfit, Worker, decode, encode
+
+S = TypeVar("S")
 
 
 def lease_dir() -> Path:
@@ -56,44 +60,61 @@ def open_shared(path: Path) -> int:
     raise Refused(f"cannot make {path}: it appears and disappears.")
 
 
-def read_record(path: Path) -> dict[str, Any]:
-    """The first line of a shared file as JSON; {} where there is none. What follows it is a longer, older record."""
+def read_line(path: Path, kind: type[S]) -> S | None:
+    """The first line of a shared file; None where there is none. What follows it is a longer, older record."""
     try:
         with open(path, "rb") as file:
-            content = json.loads(file.readline())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+            return decode(file.readline(), kind)
+    except (OSError, Misfit):
+        return None
 
 
-def write_record(descriptor: int, content: dict[str, Any]) -> None:
+def write_line(descriptor: int, record: Any) -> None:
     """Replaces the record in place (a sticky folder forbids renaming over another user's file): one write, then cut."""
-    line = json.dumps(content).encode() + b"\n"
+    line = encode(record) + b"\n"
     os.pwrite(descriptor, line, 0)
     os.ftruncate(descriptor, len(line))
+
+
+class LeaseRecord(Struct):
+    """What a lease file says: who holds the device, or since when nobody does (in seconds since boot)."""
+
+    boot_id: str | None = None
+    boot_time: float | None = None
+    host: str | None = None
+    run: str | None = None
+    user: str | None = None
+    since: float | None = None
+    pids: list[Worker] = []
+    """Every process that uses the device, the runner first."""
+    released: float | None = None
+
+    @property
+    def is_held(self) -> bool:
+        if self.boot_id != process.boot_id():
+            return False
+        return any(process.is_alive(one.pid, one.started, self.boot_time) for one in self.pids)
 
 
 class Lease:
     """A device held by this process until released, or until the last of its recorded processes is dead."""
 
-    def __init__(
-        self, device: str, path: Path, descriptor: int, record: dict[str, Any], previous: dict[str, Any]
-    ) -> None:
+    def __init__(self, device: str, path: Path, descriptor: int, record: LeaseRecord, previous: LeaseRecord) -> None:
         self.device = device
         self.path = path
         self.descriptor = descriptor
         self.previous = previous
-        """The record of whoever held it before: `released` tells when, in seconds since boot."""
+        """The record of whoever held it before."""
         self._record = record
 
-    def record(self, pids: list[dict[str, Any]]) -> None:
-        """Writes down every process (`{pid, started}`) that uses the device; the runner is always among them."""
-        runner = self._record["pids"][0]
-        pids = [runner, *(one for one in pids if one["pid"] != runner["pid"])]
-        if pids != self._record["pids"]:
-            self._record = {**self._record, "pids": pids}
+    def record(self, workers: list[Worker]) -> None:
+        """Writes down every process that uses the device; the runner is always among them."""
+        runner = self._record.pids[0]
+        pids = [runner, *(one for one in workers if one.pid != runner.pid)]
+        if pids != self._record.pids:
+            self._record.pids = pids
             with contextlib.suppress(OSError):  # a full disk must not end the run; the lock still holds
-                write_record(self.descriptor, self._record)
+                write_line(self.descriptor, self._record)
 
     def refresh(self) -> None:
         """Keeps the file young, so that no cleaner of /tmp takes it for forgotten."""
@@ -101,13 +122,9 @@ class Lease:
             os.utime(self.descriptor)
 
     def release(self) -> None:
-        over = {
-            "boot_id": process.boot_id(),
-            "released": round(process.since_boot(), 2),
-            "run": self._record.get("run"),
-        }
+        over = LeaseRecord(boot_id=process.boot_id(), released=round(process.since_boot(), 2), run=self._record.run)
         with contextlib.suppress(OSError):
-            write_record(self.descriptor, over)
+            write_line(self.descriptor, over)
         with contextlib.suppress(OSError):
             fcntl.flock(self.descriptor, fcntl.LOCK_UN)  # not only close: the worker may have inherited it
             os.close(self.descriptor)
@@ -119,20 +136,22 @@ def take(device: str, run: str, folder: Path | None = None) -> Lease | None:
     descriptor = open_shared(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        before = read_record(path)
+        before = read_line(path, LeaseRecord) or LeaseRecord()
         same_file = os.fstat(descriptor).st_ino == os.stat(path).st_ino
-        if not same_file or _holders_alive(before):
+        if not same_file or before.is_held:
             os.close(descriptor)
             return None
         me = process.me()
-        record = {
-            **{key: me[key] for key in ("host", "boot_id", "boot_time")},
-            "run": run,
-            "user": user_name(),
-            "since": round(process.since_boot(), 2),
-            "pids": [{"pid": me["pid"], "started": me["started"]}],
-        }
-        write_record(descriptor, record)
+        record = LeaseRecord(
+            boot_id=me.boot_id,
+            boot_time=me.boot_time,
+            host=me.host,
+            run=run,
+            user=user_name(),
+            since=round(process.since_boot(), 2),
+            pids=[process.identity(os.getpid())],
+        )
+        write_line(descriptor, record)
     except OSError as error:
         os.close(descriptor)
         if error.errno in (errno.EAGAIN, errno.EACCES, errno.ENOENT):
@@ -141,10 +160,10 @@ def take(device: str, run: str, folder: Path | None = None) -> Lease | None:
     return Lease(device, path, descriptor, record, before)
 
 
-def holder(device: str, folder: Path | None = None) -> dict[str, Any] | None:
-    """Who holds a device (`run`, `user`, `pids`), judged without touching its lock; None when nobody does."""
-    record = read_record(lease_path(device, folder))
-    return record if _holders_alive(record) else None
+def holder(device: str, folder: Path | None = None) -> LeaseRecord | None:
+    """Who holds a device, judged without touching its lock; None when nobody does."""
+    record = read_line(lease_path(device, folder), LeaseRecord)
+    return record if record is not None and record.is_held else None
 
 
 def lease_path(device: str, folder: Path | None = None) -> Path:
@@ -153,10 +172,3 @@ def lease_path(device: str, folder: Path | None = None) -> Path:
 
 def user_name() -> str:
     return os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())
-
-
-def _holders_alive(record: dict[str, Any]) -> bool:
-    if record.get("boot_id") != process.boot_id():
-        return False
-    booted = record.get("boot_time")
-    return any(process.is_alive(one.get("pid"), one.get("started"), booted) for one in record.get("pids") or [])

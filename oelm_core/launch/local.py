@@ -10,16 +10,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from oelm_core.config import SCHEMA_VERSION, Experiment, as_dict, config_hash
 from oelm_core.errors import BadInput, Refused
 from oelm_core.launch import device_request, queue
-from oelm_core.launch.provenance import git_commit, package_versions
+from oelm_core.launch.request import RunRequest, queued_state
 from oelm_core.launch.runner import SIGNALS
 from oelm_core.launch.spawn import importable
 from oelm_core.runs import attempts, process
-from oelm_core.runs.folder import RunFolder, create_from, remove_tree, runs_dir
+from oelm_core.runs.folder import RunFolder, create, remove_tree, runs_dir
+from oelm_core.runs.schema import Attempt, RunRecord, RunState, Stop
 from oelm_core.runs.status import ENDED, FINAL, LIVE, RunStatus, run_status
 from oelm_core.runs.store import Run, find_run
 
@@ -28,49 +27,19 @@ SECONDS_TO_CLAIM = 15.0
 _runners: list[subprocess.Popen[bytes]] = []
 
 
-def start(
-    experiment: Experiment,
-    *,
-    seed: int | None = None,
-    device: str = "auto",
-    per_run: int = 1,
-    study: str | None = None,
-    after: str | None = None,
-    after_any: bool = False,
-    pause: float = 0.0,
-    beside: str | None = None,
-    command: list[str] | None = None,
-    root: Path | None = None,
-) -> RunFolder:
-    """Makes a run folder and leaves a detached runner with it; returns at once.
-
-    `after`: a run to wait for. `beside`: a run on whose very device this one is to run, so that the two compare.
-    """
+def start(request: RunRequest, root: Path | None = None) -> RunFolder:
+    """Makes a run folder and leaves a detached runner with it; returns at once."""
     root = (root or runs_dir()).absolute()
-    check_request(device, per_run)
-    config = {**as_dict(experiment), "seed": experiment.seed if seed is None else seed}
-    asked = device.strip().lower() if device.strip().lower() in ("auto", "cpu") else device.strip()
-    request = {
-        "devices_asked": asked,
-        "per_run": per_run,
-        "after": find_run(after, root).id if after else None,
-        "after_any": after_any,
-        "pause": pause,
-        "beside": beside,
-        "launcher": "local",
-        "worker": os.environ.get("OELM_WORKER"),
-    }
-    folder = create_from(
-        root,
-        experiment.id,
-        config["seed"],
-        {"run": describe(experiment.id, study, config, request, command), "state": queued()},
-    )
+    check_request(request.device, request.per_run)
+    after = find_run(request.after, root).id if request.after else None
+    record = request.record("local", after=after, beside=request.beside)
+    folder = create(root, record, queued_state())
     ticket = None
     try:
-        if not request["after"]:
-            cores = device_request.cores_wanted(experiment.train.threads, per_run)
-            ticket = queue.draw(folder.id, asked, per_run, cores, beside and str(root / beside))
+        if not after:
+            cores = device_request.cores_wanted(request.experiment.train.threads, request.per_run)
+            beside = str(root / request.beside) if request.beside else None
+            ticket = queue.draw(folder.id, record.devices_asked or "auto", request.per_run, cores, beside)
         _spawn_runner(folder, Path.cwd(), ticket)
     except BaseException:
         if ticket is not None:
@@ -96,21 +65,25 @@ def check_request(device: str, per_run: int) -> None:
 def stop(run: Run | RunFolder, now: bool = False) -> RunStatus:
     """Asks a run to save and end, or with `now` ends it at once. The runner does it; this returns at once."""
     folder = _folder(run)
-    if folder.read_dict("state") is None or folder.path.is_symlink():
+    if folder.read(RunState) is None or folder.path.is_symlink():
         raise Refused(f"{folder.path} is no run that can be stopped: its state.json is missing or cannot be read.")
     truth = run_status(folder)
     if truth.state in FINAL:
         raise Refused(f"{folder.id} is already over: {truth.state}.")
     if truth.state == "lost":
         raise Refused(f"{folder.id} is lost, so nothing of it runs; resume or delete it.")
-    made = attempts.numbers(folder)
-    asked = {"who": whoami(), "when": time.time(), "now": now, "attempt": made[-1] if made else 0}
-    try:
-        folder.write_dict("stop", asked)
-    except OSError as error:
-        raise Refused(f"cannot write {folder.path}/stop.json: {error.strerror}.") from None
+    request_stop(folder, now)
     _wake(folder, now)
     return RunStatus("stopping" if truth.state in LIVE else truth.state, truth.reason, truth.message)
+
+
+def request_stop(folder: RunFolder, now: bool) -> None:
+    """stop.json: it makes the end the user's wish, and the runner looks for it every second."""
+    made = attempts.numbers(folder)
+    try:
+        folder.write(Stop(who=whoami(), when=time.time(), now=now, attempt=made[-1] if made else 0))
+    except OSError as error:
+        raise Refused(f"cannot write {folder.path}/{Stop.FILE}: {error.strerror}.") from None
 
 
 def resume(run: Run | RunFolder, force: bool = False) -> RunFolder:
@@ -124,8 +97,8 @@ def resume(run: Run | RunFolder, force: bool = False) -> RunFolder:
     if truth.state == "unknown" and not force:
         raise Refused(f"{folder.id} may still run: {truth.message or ''} --force resumes it all the same.")
     _refuse_leftovers(folder)
-    content = folder.read_dict("run") or {}
-    cwd = Path(str(content.get("cwd") or "."))
+    record = folder.read(RunRecord)
+    cwd = Path((record.cwd if record else None) or ".")
     reading, writing = os.pipe()
     try:
         try:
@@ -147,13 +120,13 @@ def delete(run: Run | RunFolder, *, root: Path | None = None, force: bool = Fals
     if path.is_symlink() or path.parent.resolve() != root.resolve() or not path.is_dir() or path.name.startswith("."):
         raise Refused(f"{path} is not a run in {root}; it is left alone.")
     truth = run_status(folder)
-    unclear = truth.state == "unknown" and folder.read_dict("state") is not None
+    unclear = truth.state == "unknown" and folder.read(RunState) is not None
     if truth.state in LIVE or (unclear and not force):
         raise Refused(f"{folder.id} is {truth.state}; only a run that is over can be deleted.")
     _refuse_leftovers(folder)
-    if folder.read_dict("run") is not None:
+    if folder.read(RunRecord) is not None:
         # whoever resumes at this moment loses the claim
-        attempts.claim(folder, {"runner": process.me(), "deleted": time.time()}, force=True)
+        attempts.claim(folder, Attempt(runner=process.me(), deleted=time.time()), force=True)
     grave = root / f".deleted-{folder.id}"
     try:
         os.rename(path, grave)  # gone from every list in one step
@@ -171,36 +144,6 @@ def wait_until(run: Run | RunFolder, states: frozenset[str] = ENDED, timeout: fl
         if truth.state in states or (deadline is not None and time.monotonic() > deadline):
             return truth
         time.sleep(0.1)
-
-
-def describe(
-    preset: str, study: str | None, config: dict[str, Any], request: dict[str, Any], command: list[str] | None
-) -> dict[str, Any]:
-    """run.json of a new run; `request` is what the launcher adds."""
-    return {
-        "schema": SCHEMA_VERSION,
-        "id": None,
-        "preset": preset,
-        "study": study,
-        "config": config,
-        "config_hash": config_hash(config),
-        "seed": config["seed"],
-        "command": sys.argv if command is None else command,
-        "cwd": os.getcwd(),
-        "host": process.host(),
-        **request,
-        "arrival": {"boot_id": process.boot_id(), "at": process.since_boot()},
-        "git_commit": git_commit(),
-        "versions": package_versions(),
-        "created": time.time(),
-    }
-
-
-def queued() -> dict[str, Any]:
-    """state.json before a runner has the run."""
-    nobody = {**process.me(), "pid": None, "started": None}
-    known = {"state": "queued", "reason": None, "message": None, **nobody, "workers": [], "devices": []}
-    return {**known, "step": 0, "total": None, "heartbeat": time.time(), "attempt": 0}
 
 
 def _spawn_runner(
@@ -234,16 +177,15 @@ def _spawn_runner(
 
 def _wake(folder: RunFolder, now: bool) -> None:
     """Signals the runner, or the workers it left behind, if they are this machine's and still the same processes."""
-    state = folder.read_dict("state") or {}
-    booted = state.get("boot_time")
-    if state.get("host") != process.host() or state.get("boot_id") != process.boot_id():
+    state = folder.read(RunState)
+    if state is None or state.host != process.host() or state.boot_id != process.boot_id():
         return  # on another host the runner itself notices stop.json within a second
-    if process.is_alive(state.get("pid"), state.get("started"), booted):
-        _send(state["pid"], signal.SIGTERM)
+    if state.pid is not None and process.is_alive(state.pid, state.started, state.boot_time):
+        _send(state.pid, signal.SIGTERM)
         return
-    for worker in state.get("workers") or []:
-        if process.is_alive(worker.get("pid"), worker.get("started"), booted):
-            _send(worker["pid"], signal.SIGKILL if now else signal.SIGTERM)
+    for worker in state.workers:
+        if process.is_alive(worker.pid, worker.started, state.boot_time):
+            _send(worker.pid, signal.SIGKILL if now else signal.SIGTERM)
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 from oelm_core.launch.device_request import probe
 from oelm_core.runs import process
+from oelm_core.runs.schema import BusyProcess, MachineState
 
 _SAMPLE = 0.2
 _BUSY = 0.1
 """Share of a core from which a process counts as busy."""
 
 
-def look(kind: str) -> dict[str, Any]:
+def look(kind: str) -> MachineState:
     """A record of now; cards are asked only for runs that use them."""
-    seen: dict[str, Any] = {
-        "t": time.time(),
-        "load": _load(),
-        "memory_available": _memory_available(),
-        "temperature": _temperature(),
-        "busy": _busy_processes(),
-    }
-    if kind == "cuda":
-        keys = ("index", "mig", "uuid", "utilisation", "memory_used", "temperature", "power", "throttled", "processes")
-        seen["gpus"] = [{key: card.get(key) for key in keys} for card in probe() or []]
-    return seen
+    return MachineState(
+        t=time.time(),
+        load=_load(),
+        memory_available=_memory_available(),
+        temperature=_temperature(),
+        busy=_busy_processes(),
+        gpus=(probe() or []) if kind == "cuda" else None,
+    )
 
 
 def _load() -> list[float] | None:
@@ -53,8 +50,8 @@ def _temperature() -> float | None:
     return max((int(value) / 1000 for value in values if value.lstrip("-").isdigit()), default=None)
 
 
-def _busy_processes(limit: int = 5) -> list[dict[str, Any]]:
-    """Processes other than ours that use a noticeable part of a core: `{pid, uid, name, cores}`, busiest first."""
+def _busy_processes(limit: int = 5) -> list[BusyProcess]:
+    """Processes other than ours that use a noticeable part of a core, busiest first."""
     before, started = _cpu_seconds(), time.monotonic()
     time.sleep(_SAMPLE)
     elapsed = time.monotonic() - started
@@ -66,8 +63,7 @@ def _busy_processes(limit: int = 5) -> list[dict[str, Any]]:
     }
     busiest = sorted((share, pid) for pid, share in shares.items() if share >= _BUSY)[::-1][:limit]
     return [
-        {"pid": pid, "uid": _owner(pid), "name": _read(f"/proc/{pid}/comm").strip(), "cores": round(share, 2)}
-        for share, pid in busiest
+        BusyProcess(pid, _owner(pid), _read(f"/proc/{pid}/comm").strip(), round(share, 2)) for share, pid in busiest
     ]
 
 

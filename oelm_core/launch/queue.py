@@ -1,11 +1,12 @@
-"""The waiting line: runs that want devices take them in the order they came, all they need or none."""
+"""The queue: runs that want devices take them in the order they came, all they need or none."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from oelm_core.errors import Refused
 from oelm_core.launch import lease
@@ -15,43 +16,59 @@ SECONDS_FOR_A_RUNNER = 10.0
 """A ticket the launcher drew counts for so long without a runner behind it."""
 
 
-class Ticket(NamedTuple):
-    """One run's place in the line."""
+class Ticket(Struct):
+    """One run's place in the queue, as its file says. The name of the file orders the queue."""
 
-    path: Path
-    run: str
-    asked: str
+    run: str = ""
+    requested: str = field(name="asked", default="auto")
     """As asked for on the command line: auto, cpu, or 2,3."""
-    needs: int
-    """How many devices it needs."""
-    allowed: tuple[str, ...] | None
-    """Devices it may take, in order of preference; None until its runner has looked at the machine."""
-    cards: int
-    """How many it would need if it got cards ..."""
-    cores: int
-    """... and how many if it got processor cores."""
-    beside: str | None
+    cards: int = 1
+    """How many devices it needs if it gets cards ..."""
+    cores: int = 1
+    """... and how many if it gets processor cores."""
+    beside: str | None = None
     """Folder of the run on whose devices it wants to run, if any."""
+    needs: int = 1
+    allowed: tuple[str, ...] | None = None
+    """Devices it may take, in order of preference; None until its runner has looked at the machine."""
+    boot_id: str | None = None
+    boot_time: float | None = None
+    drawn: float = 0.0
+    """When the launcher drew it, in seconds since boot."""
+    pid: int | None = None
+    started: float | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it still stands for somebody: a living runner, or one that may yet come up."""
+        if self.boot_id != process.boot_id():
+            return False
+        if self.pid is None:
+            return process.since_boot() - self.drawn < SECONDS_FOR_A_RUNNER
+        return process.is_alive(self.pid, self.started, self.boot_time)
 
 
-def line_dir() -> Path:
+def queue_dir() -> Path:
     return lease.shared_folder(lease.lease_dir() / "line")
 
 
-def draw(run: str, asked: str, cards: int, cores: int, beside: str | None = None, at: float | None = None) -> Path:
-    """A new ticket; its name orders the line. It counts seconds since boot, so setting the clock cannot jump it."""
+def draw(run: str, requested: str, cards: int, cores: int, beside: str | None = None, at: float | None = None) -> Path:
+    """A new ticket; its name orders the queue. It counts seconds since boot, so setting the clock cannot jump it."""
     now = process.since_boot()
-    path = line_dir() / f"{int((now if at is None else at) * 1e6):018d}-{os.urandom(2).hex()}-{run}"
-    content = {"run": run, "asked": asked, "cards": cards, "cores": cores, "beside": beside}
-    _write(path, {**content, "boot_id": process.boot_id(), "drawn": round(now, 2)})
+    path = queue_dir() / f"{int((now if at is None else at) * 1e6):018d}-{os.urandom(2).hex()}-{run}"
+    _write(path, Ticket(run, requested, cards, cores, beside, boot_id=process.boot_id(), drawn=round(now, 2)))
     return path
 
 
-def stand(ticket: Path, **known: Any) -> None:
-    """The runner takes its stand: from now on the ticket is as alive as this process. `known` fills in its fields."""
+def read(ticket: Path) -> Ticket:
+    return lease.read_line(ticket, Ticket) or Ticket()
+
+
+def join(path: Path, ticket: Ticket) -> None:
+    """The runner takes its place: from now on the ticket is as alive as this process."""
     me = process.me()
-    content = {**lease.read_record(ticket), **known}
-    _write(ticket, {**content, **{key: me[key] for key in ("boot_id", "boot_time", "pid", "started")}})
+    ticket.boot_id, ticket.boot_time, ticket.pid, ticket.started = me.boot_id, me.boot_time, me.pid, me.started
+    _write(path, ticket)
     announce()
 
 
@@ -61,24 +78,27 @@ def leave(ticket: Path) -> None:
     announce()
 
 
-def ahead_of(ticket: Path) -> list[Ticket]:
-    """Live tickets before this one, first come first; this one is the last of the list."""
-    tickets = []
+def ahead_of(ticket: Path) -> dict[Path, Ticket]:
+    """Live tickets before this one, first come first; this one is the last."""
+    found: dict[Path, Ticket] = {}
     for name in sorted(os.listdir(ticket.parent)):
         if name.startswith(".") or name > ticket.name:
             continue
         path = ticket.parent / name
-        record = lease.read_record(path)
-        if path == ticket or is_live(record):
-            if path == ticket or not process.is_frozen(record.get("pid") or 0):
-                tickets.append(_parse(path, record))  # a frozen runner must not hold up the whole line
-        elif record:
+        record = lease.read_line(path, Ticket)
+        if path == ticket:
+            found[path] = record or Ticket()
+        elif record is None:
+            continue
+        elif not record.is_live:
             with contextlib.suppress(OSError):  # the sticky folder lets us tidy up our own only
                 os.unlink(path)
-    return tickets
+        elif not process.is_frozen(record.pid or 0):  # a frozen runner must not hold up the whole queue
+            found[path] = record
+    return found
 
 
-def shares(tickets: list[Ticket], free: list[str]) -> dict[Path, list[str] | None]:
+def shares(tickets: dict[Path, Ticket], free: list[str]) -> dict[Path, list[str] | None]:
     """Who may take what of the free devices, in order; None where it is not enough yet.
 
     What an earlier run could use but cannot start with is kept for it, so that a run wanting two devices is not
@@ -86,12 +106,12 @@ def shares(tickets: list[Ticket], free: list[str]) -> dict[Path, list[str] | Non
     """
     left = list(free)
     granted: dict[Path, list[str] | None] = {}
-    for ticket in tickets:
+    for path, ticket in tickets.items():
         usable = [device for device in ticket.allowed or () if device in left]
         enough = len(usable) >= ticket.needs
         taken = usable[: ticket.needs] if enough else usable
         left = [device for device in left if device not in taken]
-        granted[ticket.path] = taken if enough else None
+        granted[path] = taken if enough else None
     return granted
 
 
@@ -111,37 +131,14 @@ def last_change() -> int:
         return 0
 
 
-def is_live(record: dict[str, Any]) -> bool:
-    """Whether a ticket still stands for somebody: a living runner, or one that may yet come up."""
-    if record.get("boot_id") != process.boot_id():
-        return False
-    if record.get("pid") is None:
-        return bool(process.since_boot() - float(record.get("drawn", 0)) < SECONDS_FOR_A_RUNNER)
-    return process.is_alive(record["pid"], record.get("started"), record.get("boot_time"))
-
-
-def _parse(path: Path, record: dict[str, Any]) -> Ticket:
-    allowed = record.get("allowed")
-    return Ticket(
-        path=path,
-        run=str(record.get("run")),
-        asked=str(record.get("asked")),
-        needs=int(record.get("needs", 1)),
-        allowed=None if allowed is None else tuple(map(str, allowed)),
-        cards=int(record.get("cards", 1)),
-        cores=int(record.get("cores", 1)),
-        beside=record.get("beside"),
-    )
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
+def _write(path: Path, ticket: Ticket) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            lease.write_record(descriptor, content)
+            lease.write_line(descriptor, ticket)
         finally:
             os.close(descriptor)
         os.replace(draft, path)
     except OSError as error:
-        raise Refused(f"cannot stand in line in {path.parent}: {error.strerror}.") from None
+        raise Refused(f"cannot queue in {path.parent}: {error.strerror}.") from None

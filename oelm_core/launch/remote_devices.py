@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from oelm_core.runs import attempts, process
+from oelm_core.runs.metrics_file import read_tail
 from oelm_core.runs.status import LIVE
 from oelm_core.runs.store import Run
 
@@ -16,7 +14,7 @@ TAIL = 1 << 16
 """Bytes looked at from the end of metrics.jsonl: a system sample is never far back."""
 
 
-class Sample(NamedTuple):
+class DeviceSample(NamedTuple):
     """What one run last said about the devices it uses. None where it did not say."""
 
     run: str
@@ -33,43 +31,25 @@ class Sample(NamedTuple):
     """When it was measured, epoch seconds."""
 
 
-def samples(runs: Sequence[Run], here: str | None = None) -> list[Sample]:
+def samples(runs: Sequence[Run], here: str | None = None) -> list[DeviceSample]:
     """The latest sample of every live run on another machine than this one (`here`), by node and run."""
     here = here or process.host()
     found = [sample(run) for run in runs if run.state in LIVE and run.devices and run.host not in ("", here)]
     return sorted(found, key=lambda one: (one.node, one.devices, one.run))
 
 
-def sample(run: Run) -> Sample:
-    slurm = (attempts.last(run.folder) or {}).get("slurm") or {}
-    said = _last_system(run.folder.metrics)
-    memory = said.get("memory_reserved", said.get("memory"))
-    return Sample(
+def sample(run: Run) -> DeviceSample:
+    attempt = attempts.last(run.folder)
+    node = attempt.slurm.node if attempt and attempt.slurm else None
+    lines = read_tail(run.folder.metrics, TAIL, "system")
+    said = lines[-1].values if lines else {}
+    return DeviceSample(
         run.id,
-        str(slurm.get("node") or run.host),
+        node or run.host,
         tuple(run.devices),
         said.get("util"),
-        memory,
+        said.get("memory_reserved", said.get("memory")),
         said.get("cpu"),
         said.get("host_memory"),
-        said.get("t"),
+        lines[-1].t if lines else None,
     )
-
-
-def _last_system(path: Path) -> dict[str, float]:
-    """The newest complete `system` record near the end of a metrics file; {} where there is none."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
-            lines = file.read().split(b"\n")[:-1]  # what follows the last line break is still being written
-    except OSError:
-        return {}
-    for line in reversed(lines):
-        if b'"system"' in line:
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict) and record.get("kind") == "system":
-                return {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
-    return {}

@@ -8,51 +8,48 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+
+from msgspec.structs import asdict
 
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Attempt, RunState, WorkerProgress
 
-BEAT = 0.9
+HEARTBEAT = 0.9
 """Seconds between two heartbeats of a running run; while waiting, ten times as long."""
-PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EAGAIN)
+PASSING_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EAGAIN)
 """Troubles of a disk that may pass."""
 
 
 class RunWriter:
-    """The files of one attempt, kept by the one process that may write them."""
+    """The records of one attempt, kept by the one process that may write them."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self.number = 0
-        self.attempt: dict[str, Any] = {}
-        """attempts/<number>.json"""
-        self.state: dict[str, Any] = {}
-        """state.json"""
-        self._told: dict[str, Any] | None = None
-        self._beaten = float("-inf")
+        self.attempt = Attempt()
+        self.state = RunState(state="waiting")
+        self._written: dict[str, object] | None = None
+        self._last_beat = float("-inf")
 
     def beat(self, force: bool = False) -> None:
         """state.json, at least once a second while running; at once when something but the time changed."""
         now = time.monotonic()
-        news = {key: value for key, value in self.state.items() if key != "heartbeat"}
-        gap = BEAT * 10 if self.state["state"] == "waiting" else BEAT
-        if not force and news == self._told and now - self._beaten < gap:
+        news = {**asdict(self.state), "heartbeat": None}
+        gap = HEARTBEAT * 10 if self.state.state == "waiting" else HEARTBEAT
+        if not force and news == self._written and now - self._last_beat < gap:
             return
-        self._told, self._beaten = news, now
-        self.state["heartbeat"] = time.time()
+        self._written, self._last_beat = news, now
+        self.state.heartbeat = time.time()
         with contextlib.suppress(OSError):  # a full disk ends the worker, not the one who tells about it
-            self.folder.write_dict("state", self.state, durable=force)
+            self.folder.write(self.state, durable=force)
 
     def take_progress(self) -> None:
         """The worker's step and total, as it last told them."""
-        progress = self.folder.read_dict("progress")
-        if progress is None or not isinstance(progress.get("step"), int):
+        progress = self.folder.read(WorkerProgress)
+        if progress is None:
             return
-        self.state.update(step=progress["step"], total=progress.get("total"))
-        if isinstance(progress.get("from_step"), int):
-            self.attempt["from_step"] = progress["from_step"]
-        if self.state["state"] == "starting" and progress["step"] > 0:
-            self.state["state"] = "running"
+        self.state.step, self.state.total = progress.step, progress.total
+        if self.state.state == "starting" and progress.step > 0:
+            self.state.state = "running"
 
     def insist(self, write: Callable[[], None], seconds: float = 60.0) -> None:
         """Tries for a while: a disk that is full now may have room once the worker's files are gone."""
@@ -62,7 +59,7 @@ class RunWriter:
                 write()
                 return
             except OSError as error:
-                if error.errno not in PASSING or time.monotonic() > deadline:
+                if error.errno not in PASSING_ERRORS or time.monotonic() > deadline:
                     print(f"cannot write the end of {self.folder.id}: {error}", file=sys.stderr)
                     return
                 time.sleep(1.0)

@@ -10,14 +10,17 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from oelm_core.errors import LabError, NotFound
-from oelm_core.launch import dependency, machine_state, queue, spawn, worker_exit
-from oelm_core.launch.acquire import Taken, Waiter, pause_left
+from oelm_core.launch import machine_state, queue, spawn, worker_exit
+from oelm_core.launch.acquire import Devices, Unmet, Waiter, pause_left, wait_for_run
 from oelm_core.launch.run_writer import RunWriter
 from oelm_core.runs import attempts, process
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Around, Attempt, Outcome, RunRecord, RunState, Stop, WorkerProgress
 from oelm_core.runs.status import FINAL, RunStatus
 
 if TYPE_CHECKING:
@@ -34,11 +37,11 @@ class Stopped(Exception):
 class Runner(RunWriter):
     """One attempt of one run, from the claim to the last descendant's end."""
 
-    def __init__(self, folder: RunFolder, run: dict[str, Any], ticket: Path | None) -> None:
+    def __init__(self, folder: RunFolder, run: RunRecord, ticket: Path | None) -> None:
         super().__init__(folder)
         self.run = run
         self.ticket = ticket
-        self.taken: Taken | None = None
+        self.taken: Devices | None = None
         self.worker: int | None = None
         self.worker_status: int | None = None
         self.stop: str | None = None  # None, "gently" or "now"
@@ -50,67 +53,55 @@ class Runner(RunWriter):
 
     def claim(self, force: bool) -> None:
         """Makes the attempt ours; what the attempt before left behind is cleared away."""
-        before = attempts.last(self.folder) or {}
-        started = time.time()
-        self.attempt = {
-            "host": process.host(),
-            "runner": process.me(),
-            "devices": [],
-            "leases": [],
-            "slurm": self.job.record if self.job else None,
-            "threads": None,
-            "world_size": int(self.run.get("per_run") or 1) * (self.job.nodes if self.job else 1),
-            "from_step": attempts.newest_checkpoint_step(self.folder),
-            "started": started,
-            "ended": None,
-            "exit_code": None,
-            "signal": None,
-            "state": None,
-            "reason": None,
-        }
+        before = attempts.last(self.folder)
+        me, started = process.me(), time.time()
+        self.attempt = Attempt(
+            host=me.host,
+            runner=me,
+            slurm=self.job.record if self.job else None,
+            world_size=self.run.per_run * (self.job.nodes if self.job else 1),
+            from_step=attempts.newest_checkpoint_step(self.folder),
+            started=started,
+        )
         force = force or (self.job is not None and self.job.takes_over(before))
-        self.number = attempts.claim(self.folder, self.attempt, force=force)
+        attempts.claim(self.folder, self.attempt, force=force)
         if self.job:
             self.job.introduce(self.folder)
-        self.attempt["attempt"] = self.number
-        self.threads_before = before.get("threads")
-        stop = self.folder.read_dict("stop")
-        if self.number > 1 and stop is not None and int(stop.get("attempt") or 0) < self.number:
-            self.remove("stop.json")
-        for stale in ("outcome.json", "progress.json"):
-            self.remove(stale)
-        old = self.folder.read_dict("state") or {}
-        if before and before.get("ended") is None:  # nobody lived to write down its end
-            lost = {**before, "ended": old.get("heartbeat"), "state": "lost"}
-            self.insist(lambda: attempts.update(self.folder, self.number - 1, lost), seconds=0)
-        me = process.me()
-        self.state = {
-            "state": "waiting",
-            "reason": None,
-            "message": None,
-            **me,
-            "workers": [],
-            "devices": [],
-            "step": old.get("step") or 0,
-            "total": old.get("total"),
-            "heartbeat": started,
-            "attempt": self.number,
-            "worker_started": None,
-            "ended": None,
-        }
+        self.threads_before = before.threads if before else None
+        stop = self.folder.read(Stop)
+        if self.attempt.attempt > 1 and stop is not None and stop.attempt < self.attempt.attempt:
+            self.remove(Stop.FILE)
+        for stale in (Outcome, WorkerProgress):
+            self.remove(stale.FILE)
+        old = self.folder.read(RunState) or RunState(state="queued")
+        if before and before.ended is None:  # nobody lived to write down its end
+            before.ended, before.state = old.heartbeat, "lost"
+            self.insist(lambda: attempts.update(self.folder, before), seconds=0)
+        self.state = RunState(
+            state="waiting",
+            host=me.host,
+            boot_id=me.boot_id,
+            boot_time=me.boot_time,
+            pid=me.pid,
+            started=me.started,
+            step=old.step,
+            total=old.total,
+            heartbeat=started,
+            attempt=self.attempt.attempt,
+        )
         self.beat(force=True)
 
     def live(self) -> RunStatus:
         """The whole attempt; returns how it ended. The leases are still held then."""
         try:
             self.rest(0.0)
-            dependency.wait(self.run, self.folder.path.parent, self.rest, self.say)
+            wait_for_run(self.run, self.folder.path.parent, self.rest, self.say)
             self._take_devices()
             self._pause()
             self._start_worker()
         except Stopped:
             return self._stopped_while_waiting()
-        except dependency.Unmet as unmet:
+        except Unmet as unmet:
             return RunStatus("stopped", "dependency", str(unmet))
         except NotFound as error:
             return RunStatus("failed", "config", str(error))
@@ -137,36 +128,34 @@ class Runner(RunWriter):
         self.take_progress()
         again = self.job is not None and self.save_and_leave and not self.stop and end.state == "stopped"
         if self.job and again:
-            progressed = attempts.newest_checkpoint_step(self.folder) > (self.attempt["from_step"] or 0)
+            progressed = attempts.newest_checkpoint_step(self.folder) > (self.attempt.from_step or 0)
             refusal = self.job.why_not_again(progressed)
             end, again = RunStatus("stopped", "timeout", refusal), refusal is None
         code = self.worker_status
-        self.attempt.update(
-            ended=now,
-            exit_code=code if code is not None and code >= 0 else None,
-            signal=signal.Signals(-code).name if code is not None and code < 0 else None,
-            state=end.state,
-            reason=end.reason,
-        )
-        if self.worker is not None:
-            self.attempt["machine"]["after"] = machine_state.look(self.taken.kind if self.taken else "cpu")
-        self.state.update(state=end.state, reason=end.reason, message=end.message, workers=[], heartbeat=now, ended=now)
+        self.attempt.ended, self.attempt.state, self.attempt.reason = now, end.state, end.reason
+        self.attempt.exit_code = code if code is not None and code >= 0 else None
+        self.attempt.signal = signal.Signals(-code).name if code is not None and code < 0 else None
+        if self.attempt.machine is not None:
+            self.attempt.machine.after = machine_state.look(self.taken.kind if self.taken else "cpu")
+        self.state.state, self.state.reason, self.state.message = end
+        self.state.workers, self.state.heartbeat, self.state.ended = [], now, now
         self.release()
-        self.insist(lambda: attempts.update(self.folder, self.number, self.attempt))
+        self.insist(lambda: attempts.update(self.folder, self.attempt))
         if self.job and again:
             self._queue_again(self.job)
-        self.insist(lambda: self.folder.write_dict("state", self.state))
+        self.insist(lambda: self.folder.write(self.state))
 
     def _queue_again(self, job: Job) -> None:
-        """Back into Slurm's line. The state is written first: Slurm ends this process as soon as it agrees."""
-        ended, nobody = dict(self.state), {"pid": None, "started": None, "ended": None, "launcher": "slurm"}
-        message = f"Saved at step {self.state['step']} before the time limit and queued again."
-        self.state.update(state="queued", reason=None, message=message, **nobody)
-        self.insist(lambda: self.folder.write_dict("state", self.state))
+        """Back into Slurm's queue. The state is written first: Slurm ends this process as soon as it agrees."""
+        ended = self.state
+        message = f"Saved at step {ended.step} before the time limit and queued again."
+        nobody = {"pid": None, "started": None, "ended": None, "launcher": "slurm"}
+        self.state = replace(ended, state="queued", reason=None, message=message, **nobody)
+        self.insist(lambda: self.folder.write(self.state))
         refusal = job.requeue()
         if refusal is not None:
             message = f"Saved at the time limit, but Slurm would not queue it again: {refusal}; resume it."
-            self.state = {**ended, "message": message}
+            self.state = replace(ended, message=message)
 
     def release(self) -> None:
         for held in self.taken.leases if self.taken else []:
@@ -185,7 +174,7 @@ class Runner(RunWriter):
             raise Stopped
 
     def say(self, message: str) -> None:
-        self.state.update(state="waiting", message=message)
+        self.state.state, self.state.message = "waiting", message
         self.beat()
 
     def _listen(self, seconds: float) -> None:
@@ -198,12 +187,12 @@ class Runner(RunWriter):
             elif got.si_signo == signal.SIGUSR2:
                 self.save_and_leave = True
             seconds = 0.0  # whatever woke us is looked at now; take what else is pending
-        asked = self.folder.read_dict("stop")
+        asked = self.folder.read(Stop)
         if asked is not None:
-            self.stop = "now" if asked.get("now") else self.stop or "gently"
+            self.stop = "now" if asked.now else self.stop or "gently"
 
     def _stopped_while_waiting(self) -> RunStatus:
-        if self.folder.read_dict("stop") is not None:
+        if self.folder.read(Stop) is not None:
             return RunStatus("stopped", "user", "Stopped while it waited.")
         if self.stop:
             return RunStatus("stopped", "signal", "The runner was told to end while it waited.")
@@ -211,41 +200,41 @@ class Runner(RunWriter):
 
     def _pause(self) -> None:
         assert self.taken is not None
-        while (left := pause_left(self.taken.leases, float(self.run.get("pause") or 0))) > 0:
+        while (left := pause_left(self.taken.leases, self.run.pause)) > 0:
             self.say(f"pausing {left:.0f} s more, so that the device is as it was for the run before")
             self.rest(min(left, 1.0))
 
     def _take_devices(self) -> None:
         if self.job:  # Slurm has chosen them and keeps others away
-            self._note_devices(self.job.devices(str(self.run.get("devices_asked"))))
+            self._note_devices(self.job.devices(self.run.devices_asked or "auto"))
             return
-        threads = (self.run.get("config", {}).get("train") or {}).get("threads") or self.threads_before
-        waiter = Waiter(self.run, self.folder.path.parent, threads, self.rest, self.say, self.number == 1)
+        threads = self.run.setting("train.threads") or self.threads_before
+        waiter = Waiter(self.run, self.folder, threads, self.rest, self.say, self.attempt.attempt == 1)
         ticket, self.ticket = self.ticket, None
         self.taken = waiter.take(ticket, self._note_devices)
 
-    def _note_devices(self, taken: Taken) -> None:
+    def _note_devices(self, taken: Devices) -> None:
         self.taken = taken
-        self.state["devices"] = taken.names
-        self.attempt.update(devices=taken.names, leases=[one.device for one in taken.leases])
-        attempts.update(self.folder, self.number, self.attempt)
+        self.state.devices = self.attempt.devices = taken.names
+        self.attempt.leases = [one.device for one in taken.leases]
+        attempts.update(self.folder, self.attempt)
 
     # -- the worker ----------------------------------------------------------------------------------------------
 
     def _start_worker(self) -> None:
         assert self.taken is not None
-        ranks = self.attempt["world_size"]
+        ranks = self.attempt.world_size or 1
         threads = max(1, len(self.taken.cores) // ranks) if self.taken.kind == "cpu" else self.threads_before
         self.kills_before = worker_exit.kernel_kills()
         self.log_start = self.folder.log.stat().st_size if self.folder.log.exists() else 0
-        cwd = Path(str(self.run.get("cwd") or "."))
-        command = spawn.worker_command(self.folder.path, self.run.get("worker"), ranks)
+        cwd = Path(self.run.cwd or ".")
+        command = spawn.worker_command(self.folder.path, self.run.worker, ranks)
         cards = [one.device for one in self.taken.leases]
         if self.job:
             command, cards = self.job.worker_command(command, ranks), list(self.job.cards)
             threads = self.job.threads(ranks) if self.taken.kind == "cpu" else threads
-        self.attempt.update(threads=threads, machine={"before": machine_state.look(self.taken.kind)})
-        attempts.update(self.folder, self.number, self.attempt)
+        self.attempt.threads, self.attempt.machine = threads, Around(machine_state.look(self.taken.kind))
+        attempts.update(self.folder, self.attempt)
         spawn.spawn(
             command,
             cwd=cwd if cwd.is_dir() else self.folder.path,
@@ -258,13 +247,13 @@ class Runner(RunWriter):
 
     def _record_worker(self, pid: int) -> None:
         self.worker = pid
-        self.state.update(state="starting", message=None, worker_started=time.time())
+        self.state.state, self.state.message, self.state.worker_started = "starting", None, time.time()
         self._record_descendants([pid])
         self.beat(force=True)
 
     def _record_descendants(self, pids: list[int]) -> None:
-        workers = [who for who in map(process.identity, pids) if who["started"] is not None]
-        self.state["workers"] = workers
+        workers = [worker for worker in map(process.identity, pids) if worker.started is not None]
+        self.state.workers = workers
         for held in self.taken.leases if self.taken else []:
             held.record(workers)
             held.refresh()
@@ -276,7 +265,7 @@ class Runner(RunWriter):
             now = time.monotonic()
             if (self.stop or self.save_and_leave) and not told:
                 told, deadline = True, now + spawn.grace()
-                self.state.update(state="stopping", message=None)
+                self.state.state, self.state.message = "stopping", None
                 self._signal_worker(signal.SIGTERM if self.stop else signal.SIGUSR2)
                 self.beat(force=True)
             if self.worker_status is not None and deadline == float("inf"):
@@ -292,8 +281,8 @@ class Runner(RunWriter):
             self._listen(0.05 if self.worker_status is not None or self.stop == "now" else 1.0)
         return worker_exit.judge(
             self.worker_status,
-            self.folder.read_dict("outcome"),
-            stop_asked=self.folder.read_dict("stop") is not None,
+            self.folder.read(Outcome),
+            stop_asked=self.folder.read(Stop) is not None,
             signalled=self.signalled,
             kernel_killed=worker_exit.kernel_kills() > self.kills_before,
             log_tail=worker_exit.tail(self.folder.log, self.log_start),
@@ -332,11 +321,11 @@ def main(argv: list[str] | None = None) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     spawn.become_subreaper()
     ticket = Path(arguments["--ticket"]) if arguments.get("--ticket") else None
-    run = folder.read_dict("run")
+    run = folder.read(RunRecord)
     if run is None:
         print(f"{folder.path}/run.json cannot be read; nothing to run.", file=sys.stderr)
         return 2
-    runner = Runner(folder, {**run, "id": folder.id}, ticket)
+    runner = Runner(folder, run, ticket)
     try:
         runner.claim(force="--force" in arguments)
     except LabError as error:
@@ -352,8 +341,8 @@ def main(argv: list[str] | None = None) -> int:
         end = runner.give_up(error)
     runner.conclude(end)
     if runner.job:  # a job that depends on this one starts only if it finished
-        return 0 if runner.state["state"] == "finished" else 1
-    return 0 if runner.state["state"] in FINAL - {"failed"} else 1
+        return 0 if runner.state.state == "finished" else 1
+    return 0 if runner.state.state in FINAL - {"failed"} else 1
 
 
 def _slurm_job(folder: RunFolder) -> Job | None:

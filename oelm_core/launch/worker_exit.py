@@ -6,9 +6,9 @@ import os
 import re
 import signal
 from pathlib import Path
-from typing import Any
 
-from oelm_core.runs.status import FINAL, RunStatus
+from oelm_core.runs.schema import Outcome
+from oelm_core.runs.status import RunStatus, status_of
 
 REQUEUE_EXIT_CODE = 75
 UNSAVED = "Ended without saving the steps since its newest checkpoint."
@@ -17,7 +17,7 @@ _RANK_DIED = re.compile(r"exitcode\s*:\s*(-?\d+)")
 
 def judge(
     status: int | None,
-    outcome: dict[str, Any] | None,
+    outcome: Outcome | None,
     *,
     stop_asked: bool,
     signalled: bool,
@@ -32,11 +32,13 @@ def judge(
     rank_code = _rank_code(log_tail) if status == 1 else None
     code = status if rank_code is None else rank_code
     killed_by = _signal_of(code)
-    told = outcome if outcome is not None and outcome.get("state") in FINAL else None
-    if told and told.get("reason") == "signal" and _signal_of(rank_code) and not (stop_asked or signalled):
-        told = None  # one rank was killed; torchrun ended the others, who say in good faith that they were told to stop
-    if told:
-        return _as_told(told, stop_asked)
+    own = status_of(outcome)
+    if own and own.reason == "signal" and _signal_of(rank_code) and not (stop_asked or signalled):
+        own = None  # one rank was killed; torchrun ended the others, who say in good faith that they were told to stop
+    if own and own.state == "stopped" and own.reason in ("user", "signal"):
+        return own._replace(reason="user" if stop_asked else "signal")  # only a stop.json makes it the user's wish
+    if own:
+        return own
     if killed_by == "SIGKILL" and kernel_killed and not stop_asked:
         return RunStatus("failed", "oom", "The kernel killed the worker because the machine's memory was full.")
     if stop_asked:
@@ -51,13 +53,6 @@ def judge(
     if code == 0:
         return RunStatus("failed", "error", "The worker ended without saying how it went.")
     return RunStatus("failed", "error", f"The worker ended with exit code {code}{': ' + said if said else '.'}")
-
-
-def _as_told(outcome: dict[str, Any], stop_asked: bool) -> RunStatus:
-    state, reason = str(outcome["state"]), outcome.get("reason")
-    if state == "stopped" and reason in ("user", "signal"):
-        reason = "user" if stop_asked else "signal"  # only a stop.json makes it the user's wish
-    return RunStatus(state, reason, outcome.get("message"))
 
 
 def _signal_of(code: int | None) -> str | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from oelm_core.errors import Refused
-from oelm_core.runs import process
-from oelm_core.runs.folder import RunFolder, read_json, write_json
+from oelm_core.runs import process, schema
+from oelm_core.runs.folder import RunFolder, read_record, write_record
+from oelm_core.runs.schema import Attempt, RunState
+from oelm_core.runs.status import FINAL
 
 _NUMBERED = re.compile(r"^(\d+)\.json$")
 _CHECKPOINT = re.compile(r"^step-(\d+)$")
@@ -19,24 +19,29 @@ _CHECKPOINT = re.compile(r"^step-(\d+)$")
 
 def numbers(folder: RunFolder) -> list[int]:
     """The attempts made so far, in order."""
-    try:
-        names = os.listdir(folder.attempts)
-    except FileNotFoundError:
-        return []
-    return sorted(int(match[1]) for match in map(_NUMBERED.match, names) if match)
+    return _numbered(folder.attempts, _NUMBERED)
 
 
-def read(folder: RunFolder, number: int) -> dict[str, Any] | None:
-    return read_json(_path(folder, number))
+def path_of(folder: RunFolder, number: int) -> Path:
+    return folder.attempts / f"{number}.json"
 
 
-def last(folder: RunFolder) -> dict[str, Any] | None:
+def read(folder: RunFolder, number: int) -> Attempt | None:
+    return read_record(path_of(folder, number), Attempt)
+
+
+def read_all(folder: RunFolder) -> list[Attempt]:
+    """Every attempt that can be read, first to last."""
+    return [found for number in numbers(folder) if (found := read(folder, number)) is not None]
+
+
+def last(folder: RunFolder) -> Attempt | None:
     made = numbers(folder)
     return read(folder, made[-1]) if made else None
 
 
-def claim(folder: RunFolder, content: dict[str, Any], *, force: bool = False) -> int:
-    """Makes the next attempt this process's own and returns its number; refuses while another one lives.
+def claim(folder: RunFolder, attempt: Attempt, *, force: bool = False) -> None:
+    """Makes the next attempt this process's own and numbers it; refuses while another one lives.
 
     The file is complete when it appears (linked into place), and the list is read before the check: whoever
     claims in between takes the number, and the link fails.
@@ -44,15 +49,15 @@ def claim(folder: RunFolder, content: dict[str, Any], *, force: bool = False) ->
     made = numbers(folder)
     if made:
         _refuse_if_alive(folder, made[-1], force)
-    number = (made[-1] if made else 0) + 1
+    attempt.attempt = (made[-1] if made else 0) + 1
     draft = folder.attempts / f".claim-{os.getpid()}-{os.urandom(3).hex()}"
     try:
         folder.attempts.mkdir(exist_ok=True)
-        with open(draft, "x", encoding="utf-8") as file:
-            json.dump({"attempt": number, **content}, file, indent=1)
+        with open(draft, "xb") as file:
+            file.write(schema.encode_file(attempt))
             file.flush()
             os.fsync(file.fileno())
-        os.link(draft, _path(folder, number))
+        os.link(draft, path_of(folder, attempt.attempt))
     except FileExistsError:
         raise Refused(f"{folder.id} was just taken up by another resume.") from None
     except OSError as error:
@@ -60,34 +65,33 @@ def claim(folder: RunFolder, content: dict[str, Any], *, force: bool = False) ->
     finally:
         with contextlib.suppress(OSError):
             os.unlink(draft)
-    return number
 
 
-def update(folder: RunFolder, number: int, content: dict[str, Any]) -> None:
-    write_json(_path(folder, number), content)
+def update(folder: RunFolder, attempt: Attempt) -> None:
+    write_record(path_of(folder, attempt.attempt), attempt)
 
 
 def newest_checkpoint_step(folder: RunFolder) -> int:
     """The step of the newest checkpoint by name; the worker verifies it and may fall back to an older one."""
+    return max(_numbered(folder.checkpoints, _CHECKPOINT), default=0)
+
+
+def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[int]:
     try:
-        names = os.listdir(folder.checkpoints)
+        names = os.listdir(folder)
     except OSError:
-        return 0
-    return max((int(match[1]) for match in map(_CHECKPOINT.match, names) if match), default=0)
+        return []
+    return sorted(int(match[1]) for match in map(pattern.match, names) if match)
 
 
 def _refuse_if_alive(folder: RunFolder, number: int, force: bool) -> None:
-    before = read(folder, number) or {}
-    runner = before.get("runner")
-    if before.get("ended") is not None or not isinstance(runner, dict):
+    before = read(folder, number)
+    if before is None or before.ended is not None or before.runner is None:
         return
+    runner = before.runner
     if process.anyone_alive(runner, [runner]):
-        raise Refused(f"{folder.id} is still running (pid {runner.get('pid')}); stop it first.")
-    if runner.get("host") != process.host() and not force:
-        state = folder.read_dict("state") or {}
-        if state.get("state") not in ("finished", "failed", "stopped"):
-            raise Refused(f"{folder.id} was last seen on {runner.get('host')}; --force resumes it here all the same.")
-
-
-def _path(folder: RunFolder, number: int) -> Path:
-    return folder.attempts / f"{number}.json"
+        raise Refused(f"{folder.id} is still running (pid {runner.pid}); stop it first.")
+    if runner.host != process.host() and not force:
+        state = folder.read(RunState)
+        if state is None or state.state not in FINAL:
+            raise Refused(f"{folder.id} was last seen on {runner.host}; --force resumes it here all the same.")

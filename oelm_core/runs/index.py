@@ -6,13 +6,15 @@ It is only ever a shortcut: every entry carries the marks of the files it came f
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from oelm_core.runs.folder import write_json
+from msgspec import Struct
+
+from oelm_core.runs.folder import read_record, replace_file
+from oelm_core.runs.schema import encode
 
 SCHEMA = 1
 WORTH_WRITING = 50
@@ -20,6 +22,13 @@ WORTH_WRITING = 50
 
 Mark = tuple[int, int]
 """Modification time in nanoseconds and inode: changes whenever a file is replaced."""
+
+
+class _Index(Struct):
+    schema: int
+    runs: dict[str, dict[str, Any]]
+    """By run id: the fields of a `Run`, and the marks of the files they came from."""
+
 
 _known: dict[str, tuple[Mark | None, set[str]]] = {}
 
@@ -38,13 +47,10 @@ def recall(root: Path, remember: Callable[[Path, str, dict[str, Any]], None]) ->
     now = mark(str(path))
     if str(root) in _known and _known[str(root)][0] == now:
         return
-    entries: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        content = json.loads(path.read_bytes())
-        entries = content["runs"] if content.get("schema") == SCHEMA else {}
+    kept = read_record(path, _Index)
+    entries = kept.runs if kept is not None and kept.schema == SCHEMA else {}
     for name, entry in entries.items():
-        if isinstance(entry, dict):
-            remember(root, name, entry)
+        remember(root, name, entry)
     _known[str(root)] = now, set(entries)
 
 
@@ -55,5 +61,5 @@ def keep(root: Path, over: set[str], entries: Callable[[], dict[str, dict[str, A
     if len(names ^ over) < WORTH_WRITING:
         return
     with contextlib.suppress(OSError):  # a read-only home is listed all the same, only slower
-        write_json(path, {"schema": SCHEMA, "runs": entries()}, durable=False)
+        replace_file(path, encode(_Index(SCHEMA, entries())), durable=False)
         _known[str(root)] = mark(str(path)), over

@@ -1,13 +1,15 @@
-"""metrics.jsonl: appended one whole line at a time, read incrementally, torn tails left for the next read."""
+"""metrics.jsonl: appended one whole line at a time, read in several ways by one parser; a torn tail waits."""
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
+
+from oelm_core.runs.schema import MetricKind, MetricLine, decode_metric, encode_metric
 
 
 class MetricsWriter:
@@ -16,9 +18,14 @@ class MetricsWriter:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def write(self, kind: str, step: int, **values: Any) -> None:
-        record = {"t": round(time.time(), 3), "step": step, "kind": kind, **values}
-        os.write(self._file, json.dumps(record, ensure_ascii=False).encode() + b"\n")
+    def write(self, kind: MetricKind, step: int, **values: float) -> None:
+        self._append(MetricLine(step, kind, round(time.time(), 3), values))
+
+    def event(self, step: int, what: str, message: str) -> None:
+        self._append(MetricLine(step, "event", round(time.time(), 3), {}, what, message))
+
+    def _append(self, line: MetricLine) -> None:
+        os.write(self._file, encode_metric(line))
 
     def flush_to_disk(self) -> None:
         os.fsync(self._file)
@@ -27,17 +34,25 @@ class MetricsWriter:
         os.close(self._file)
 
 
-class MetricsReader:
-    """Reads what was appended since last time. A file that shrank (a resume cut it) is read again from the start."""
+class NewLines(NamedTuple):
+    """What was appended since the last read."""
 
-    def __init__(self, path: Path) -> None:
+    restarted: bool
+    """The file was cut or replaced: everything read before is void, and these lines are from its start."""
+    lines: list[MetricLine]
+
+
+class MetricsReader:
+    """Reads what was appended since last time; of the `kinds` asked for, or of all."""
+
+    def __init__(self, path: Path, *kinds: MetricKind) -> None:
         self.path = path
+        self.kinds = kinds
         self.offset = 0
         """Bytes read so far, whole lines only."""
         self._inode: int | None = None
 
-    def read_new(self, max_bytes: int | None = None) -> tuple[bool, list[dict[str, Any]]]:
-        """(started over?, new records)."""
+    def read_new(self, max_bytes: int | None = None) -> NewLines:
         try:
             with open(self.path, "rb") as file:
                 status = os.fstat(file.fileno())
@@ -45,27 +60,86 @@ class MetricsReader:
                 if restarted:
                     self.offset = 0
                 self._inode = status.st_ino
+                if status.st_size == self.offset:
+                    return NewLines(restarted, [])
                 file.seek(self.offset)
                 chunk = file.read() if max_bytes is None else file.read(max_bytes)
                 if b"\n" not in chunk:
                     chunk += file.readline()  # a bite holds at least one whole line
         except OSError:
-            return False, []
+            return NewLines(False, [])
         whole = chunk.rfind(b"\n") + 1
         self.offset += whole
-        return restarted, list(_parse(chunk[:whole]))
+        return NewLines(restarted, list(parse(chunk[:whole].split(b"\n"), *self.kinds)))
 
 
-def read_metrics(path: Path, kind: str | None = None) -> list[dict[str, Any]]:
-    _, records = MetricsReader(path).read_new()
-    return [record for record in records if kind is None or record["kind"] == kind]
+def parse(lines: list[bytes], *kinds: MetricKind) -> Iterator[MetricLine]:
+    """The records in these lines; torn and foreign ones are passed over, lines of other kinds not even decoded."""
+    marks = [f'"{kind}"'.encode() for kind in kinds]
+    for line in lines:
+        if marks and not any(mark in line for mark in marks):
+            continue
+        found = decode_metric(line) if line else None
+        if found is not None and (not kinds or found.kind in kinds):
+            yield found
 
 
-def _parse(chunk: bytes) -> Iterator[dict[str, Any]]:
-    for line in chunk.splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue  # a torn or foreign line: skipped, the rest still counts
-        if isinstance(record, dict) and "step" in record and "kind" in record:
-            yield record
+def read_metrics(path: Path, *kinds: MetricKind) -> list[MetricLine]:
+    """Every record, in the order of the file; of the `kinds` asked for, or of all."""
+    return MetricsReader(path, *kinds).read_new().lines
+
+
+def read_thinned(path: Path, kind: MetricKind, most: int) -> list[MetricLine]:
+    """Records of one kind, evenly thinned to about `most`, the last one kept: a plot's worth. No others are read."""
+    mark = f'"{kind}"'.encode()
+    lines = [line for line in _whole_lines(path) if mark in line]
+    stride = max(1, math.ceil(len(lines) / most))
+    kept = lines[::stride] + (lines[-1:] if (len(lines) - 1) % stride else [])
+    return list(parse(kept, kind))
+
+
+def read_tail(path: Path, size: int, *kinds: MetricKind) -> list[MetricLine]:
+    """The records in the last `size` bytes of a file of any length."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+            lines = file.read().split(b"\n")[:-1]  # what follows the last line break is still being written
+    except OSError:
+        return []
+    return list(parse(lines, *kinds))
+
+
+def skim(path: Path, pieces: int, piece: int) -> list[MetricLine]:
+    """Records from `pieces` evenly spread pieces of so many bytes: the shape of a large file at once."""
+    found: list[MetricLine] = []
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            for number in range(pieces):
+                file.seek(number * max(0, size - piece) // (pieces - 1))
+                lines = file.read(piece).split(b"\n")
+                found += parse(lines[(1 if number else 0) : -1])
+    except OSError:
+        return []
+    return found
+
+
+def cut_lines(path: Path, keep: Callable[[bytes], bool]) -> None:
+    """Rewrites a file of lines beside and renames it: only whole lines that `keep` wants stay."""
+    if not path.is_file():
+        return
+    temporary = path.with_name(f".{path.name}.cut")
+    with open(path, "rb") as old, open(temporary, "wb") as new:
+        for line in old:
+            if line.endswith(b"\n") and keep(line):
+                new.write(line)
+        new.flush()
+        os.fsync(new.fileno())
+    os.replace(temporary, path)
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\n")[:-1]
+    except OSError:
+        return []

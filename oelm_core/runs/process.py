@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import time
-from typing import Any
+from collections.abc import Iterable
+
+from oelm_core.runs.schema import ProcessIdentity, RunState, Worker
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -49,38 +51,39 @@ def is_frozen(pid: int) -> bool:
     return fields is not None and fields[0] in ("T", "t")
 
 
-def identity(pid: int) -> dict[str, Any]:
-    """`{pid, started}` as written into files; `started` is epoch seconds, exact together with `boot_time`."""
+def identity(pid: int) -> Worker:
+    """A process as written into files; `started` is exact together with `boot_time`, None when it is gone."""
     born = birth(pid)
-    return {"pid": pid, "started": None if born is None else round(boot_time() + born, 2)}
+    return Worker(pid, None if born is None else round(boot_time() + born, 2))
 
 
-def me() -> dict[str, Any]:
+def me() -> ProcessIdentity:
     """The whole identity of this process."""
-    return {"host": host(), "boot_id": boot_id(), "boot_time": boot_time(), **identity(os.getpid())}
+    own = identity(os.getpid())
+    return ProcessIdentity(host(), boot_id(), boot_time(), own.pid, own.started)
 
 
-def is_alive(pid: Any, started: Any, booted: Any = None) -> bool:
+def is_alive(pid: int | None, started: float | None, booted: float | None = None) -> bool:
     """Whether the process of this boot with that pid still is the one that started then.
 
     `booted` is the `boot_time` written beside `started`: their difference survives a clock that jumps. Without it
     two seconds of slack are allowed.
     """
-    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
+    if pid is None or pid <= 0:
         return False
     born = birth(pid)
-    if born is None or not isinstance(started, int | float):
+    if born is None or started is None:
         return False
-    if isinstance(booted, int | float):
+    if booted is not None:
         return abs(born - (started - booted)) < 0.05
     return abs(boot_time() + born - started) < 2.0
 
 
-def anyone_alive(who: dict[str, Any], people: list[dict[str, Any]]) -> bool:
-    """Whether any of `people` (`{pid, started}`) lives, given the host and boot written in `who`."""
-    if who.get("host") != host() or who.get("boot_id") != boot_id():
+def anyone_alive(machine: ProcessIdentity | RunState, processes: Iterable[Worker | ProcessIdentity]) -> bool:
+    """Whether any of the processes lives, given the host and boot that were written down with them."""
+    if machine.host != host() or machine.boot_id != boot_id():
         return False
-    return any(is_alive(one.get("pid"), one.get("started"), who.get("boot_time")) for one in people)
+    return any(is_alive(one.pid, one.started, machine.boot_time) for one in processes)
 
 
 def descendants(root: int | None = None) -> list[int]:

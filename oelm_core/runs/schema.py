@@ -12,10 +12,12 @@ from typing import Any, ClassVar, Literal, TypeVar
 import msgspec
 from msgspec import Struct, field
 
+from oelm_core.devices.card import Card
+
 SCHEMA = 1
 """Version of the records, kept in run.json and result.json."""
 
-State = Literal["queued", "waiting", "starting", "running", "stopping", "finished", "failed", "stopped"]
+MetricKind = Literal["train", "eval", "system", "event"]
 
 
 class Record(Struct):
@@ -206,8 +208,7 @@ class MachineState(Struct):
     memory_available: int | None = None
     temperature: float | None = None
     busy: list[BusyProcess] = []
-    gpus: list[dict[str, Any]] | None = None
-    """Cards as the probe saw them."""
+    gpus: list[Card] | None = None
 
 
 class Around(Struct):
@@ -252,6 +253,7 @@ class JobEnd(Struct):
 class Submission(Record, kw_only=True):
     """slurm/submission-N.json: the intent before sbatch is called, the job id after it, Slurm's last word about it."""
 
+    number: int = 0
     name: str
     """Unique among all jobs: a submission whose answer was lost is found again by it."""
     asked: float = 0.0
@@ -463,7 +465,7 @@ class MetricLine(Struct):
     """One line of metrics.jsonl: what happened at a step, and its numbers by name."""
 
     step: int
-    kind: Literal["train", "eval", "system", "event"]
+    kind: MetricKind
     t: float = 0.0
     values: dict[str, float] = {}
     what: str = ""

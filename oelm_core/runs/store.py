@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from oelm_core.errors import NotFound, Refused, did_you_mean
+from oelm_core.metric import default_metric, metric_named
 from oelm_core.runs import index
 from oelm_core.runs.folder import RUN_ID, RunFolder, runs_dir
-from oelm_core.runs.headline import Headline, headline
-from oelm_core.runs.status import FINAL, Here, RunStatus, derive, here
+from oelm_core.runs.metrics_file import MetricsReader
+from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, RunState, setting
+from oelm_core.runs.status import ENDED, FINAL, Observer, RunStatus, derive, observer
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,16 @@ class Run:
     @functools.cached_property
     def config(self) -> dict[str, Any]:
         """The whole configuration, read when it is first asked for: a list of thousands does without."""
-        config = (self.folder.read_dict("run") or {}).get("config")
-        return config if isinstance(config, dict) else {}
+        record = self.folder.read(RunRecord)
+        return record.config if record else {}
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """A setting by its dotted key: `setting("train.lr")`."""
+        return setting(self.config, key, default)
 
     @property
     def is_over(self) -> bool:
-        return self.state in FINAL or self.state == "lost"
+        return self.state in ENDED
 
 
 def list_runs(root: Path | None = None) -> list[Run]:
@@ -69,9 +74,9 @@ def list_runs(root: Path | None = None) -> list[Run]:
         return []
     except OSError as error:
         raise Refused(f"cannot list the runs in {root}: {error.strerror}.") from None
-    reader = here()
+    by = observer()
     index.recall(root, _remember_final)
-    runs = [read_run(RunFolder(root / name), reader) for name in names]
+    runs = [read_run(RunFolder(root / name), by) for name in names]
     over = [run for run in runs if run.state in FINAL and _remembered[str(run.folder.path)].final is run]
     index.keep(root, {run.id for run in over}, lambda: {run.id: _final_fields(run) for run in over})
     return sorted(runs, key=lambda run: (run.created, run.id), reverse=True)
@@ -99,40 +104,79 @@ def find_run(text: str, root: Path | None = None) -> Run:
     raise NotFound(f"no run '{text}'.{did_you_mean(text, [run.id for run in runs])} `oelm runs` lists them.")
 
 
+# -- what was read before ----------------------------------------------------------------------------------------------
+
+
+class HeadlineReader:
+    """A run's headline metric: the final result's, else the best evaluation so far. A growing file is read once."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._evaluations = MetricsReader(folder.metrics, "eval")
+        self._best: float | None = None
+        self._result_mark: index.Mark | None = None
+        self._result: Headline | None = None
+
+    def read(self, config: dict[str, Any]) -> tuple[str, float | None]:
+        """(name, value or None)."""
+        mark = index.mark(f"{self._folder.path}/{Result.FILE}")
+        if mark != self._result_mark:  # a resumed run has no result yet
+            result = self._folder.read(Result) if mark else None
+            self._result, self._result_mark = result.metric if result else None, mark
+        if self._result is not None:
+            return self._result.name, self._result.value
+        name = headline_metric(config)
+        restarted, evaluations = self._evaluations.read_new()
+        if restarted:
+            self._best = None
+        for evaluation in evaluations:
+            value = evaluation.values.get(name)
+            if value is not None and abs(value) < float("inf") and metric_named(name).better(value, self._best):
+                self._best = value
+        return name, self._best
+
+
+def headline_metric(config: dict[str, Any]) -> str:
+    """The name of the headline metric a configuration asks for."""
+    return str(setting(config, "data.metric") or default_metric(setting(config, "data.classes")))
+
+
 @dataclass
 class _Remembered:
     """What was read of a folder, and the marks of the files it came from."""
 
     marks: tuple[index.Mark | None, index.Mark | None] = (None, None)
-    run: dict[str, Any] = field(default_factory=dict)
-    headline: Headline = field(default_factory=Headline)
+    run: RunRecord | None = None
+    headline: HeadlineReader | None = None
     final: Run | None = None
 
 
 _remembered: dict[str, _Remembered] = {}
 
 
-def read_run(folder: RunFolder, reader: Here | None = None) -> Run:
+def read_run(folder: RunFolder, by: Observer | None = None) -> Run:
     """One run, read again only where its files changed."""
     path = str(folder.path)
-    memory = _remembered.get(path)
-    if memory is None:
-        memory = _remembered[path] = _Remembered()
-    marks = index.mark(f"{path}/run.json"), index.mark(f"{path}/state.json")
+    memory = _remembered.setdefault(path, _Remembered())
+    marks = index.mark(f"{path}/{RunRecord.FILE}"), index.mark(f"{path}/{RunState.FILE}")
     if memory.final is not None and marks == memory.marks:
         return memory.final
-    if not memory.run or marks[0] != memory.marks[0]:
-        content = folder.read_dict("run")
-        if content is None or not isinstance(content.get("config"), dict):
-            return _unreadable(folder)
-        memory.run = content
-    state = folder.read_dict("state")
-    over = state is not None and state.get("state") in FINAL
-    truth = derive(state, None if over else folder.read_dict("outcome"), reader or here())
-    run = _assemble(folder, memory, state or {}, truth)
+    if memory.run is None or marks[0] != memory.marks[0]:
+        memory.run = folder.read(RunRecord)
+        if memory.run is None:
+            return _unreadable(folder, folder.problem(RunRecord))
+    state = folder.read(RunState)
+    if state is None:
+        status = RunStatus("unknown", None, folder.problem(RunState))
+        state = RunState(state="unknown")
+    else:
+        status = derive(state, None if state.state in FINAL else folder.read(Outcome), by or observer())
+    memory.headline = memory.headline or HeadlineReader(folder)
+    run = _assemble(folder, memory.run, state, status, *memory.headline.read(memory.run.config))
+    over = state.state in FINAL
     memory.marks, memory.final = marks, run if over else None
     if over:
-        memory.run = {}  # thousands of configurations are not worth their memory
+        memory.run = memory.headline = None  # thousands of configurations are not worth their memory
     return run
 
 
@@ -156,76 +200,42 @@ def _remember_final(root: Path, name: str, kept: dict[str, Any]) -> None:
     _remembered[path] = _Remembered(marks=(tuple(run_mark), tuple(state_mark)), final=run)
 
 
-def _assemble(folder: RunFolder, memory: _Remembered, state: dict[str, Any], truth: RunStatus) -> Run:
-    content = memory.run
-    config = content["config"]
-    name, value = headline(folder, config, memory.headline)
-    method, data = config.get("method"), config.get("data")
+def _assemble(
+    folder: RunFolder, record: RunRecord, state: RunState, status: RunStatus, metric: str, value: float | None
+) -> Run:
     return Run(
         folder=folder,
         id=folder.id,
-        preset=str(content.get("preset", "")),
-        method=str(method.get("name", "")) if isinstance(method, dict) else "",
-        family=str(config.get("family", "")),
-        dataset=str(data.get("name", "")) if isinstance(data, dict) else "",
-        seed=_whole(content.get("seed")) or 0,
-        study=content.get("study"),
-        config_hash=str(content.get("config_hash", "")),
-        created=_seconds(content.get("created")) or 0.0,
-        state=truth.state,
-        reason=truth.reason,
-        message=truth.message,
-        step=_whole(state.get("step")) or 0,
-        total=_whole(state.get("total")),
-        metric_name=name,
+        preset=record.preset,
+        method=str(record.setting("method.name", "")),
+        family=str(record.setting("family", "")),
+        dataset=str(record.setting("data.name", "")),
+        seed=record.seed or 0,
+        study=record.study,
+        config_hash=record.config_hash,
+        created=record.created,
+        state=status.state,
+        reason=status.reason,
+        message=status.message,
+        step=state.step,
+        total=state.total,
+        metric_name=metric,
         metric_value=value,
-        devices=[str(device) for device in state.get("devices") or []],
-        host=str(state.get("host") or content.get("host") or ""),
-        heartbeat=_seconds(state.get("heartbeat")),
-        imported=bool(content.get("imported")),
-        started=_seconds(state.get("worker_started")),
-        ended=_seconds(state.get("ended")),
-        launcher=str(content.get("launcher") or "local"),
-        attempt=_whole(state.get("attempt")) or 0,
+        devices=state.devices,
+        host=state.host or record.host or "",
+        heartbeat=state.heartbeat,
+        imported=record.imported is not None,
+        started=state.worker_started,
+        ended=state.ended,
+        launcher=record.launcher,
+        attempt=state.attempt,
     )
 
 
-def _unreadable(folder: RunFolder) -> Run:
+def _unreadable(folder: RunFolder, why: str | None) -> Run:
     """A folder whose run.json tells nothing: it still has a line in the list, with the reason."""
-    try:
-        (folder.path / "run.json").read_bytes()
-        why = "run.json is not what a run writes."
-    except OSError as error:
-        why = f"run.json cannot be read: {error.strerror}."
     named = RUN_ID.match(folder.id)
-    return Run(
-        folder=folder,
-        id=folder.id,
-        preset=named["preset"] if named else folder.id,
-        method="",
-        family="",
-        dataset="",
-        seed=int(named["seed"]) if named else 0,
-        study=None,
-        config_hash="",
-        created=0.0,
-        state="unknown",
-        reason=None,
-        message=why,
-        step=0,
-        total=None,
-        metric_name="",
-        metric_value=None,
-        devices=[],
-        host="",
-        heartbeat=None,
-        imported=False,
+    record = RunRecord(
+        preset=named["preset"] if named else folder.id, seed=int(named["seed"]) if named else 0, config={}
     )
-
-
-def _seconds(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    return _assemble(folder, record, RunState(state="unknown"), RunStatus("unknown", None, why), "", None)

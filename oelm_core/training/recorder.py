@@ -38,7 +38,7 @@ class Records:
     def event(self, step: int, what: str, message: str) -> None:
         self.say(message)
         if self._metrics:
-            self._metrics.write("event", step, what=what, message=message)
+            self._metrics.event(step, what, message)
 
     def train(self, step: int, left: float | None, **values: float) -> None:
         if not self._metrics:

@@ -22,6 +22,7 @@ def demo(
 ) -> None:
     """Train the demo study on the CPU (seed 42) and print its comparison."""
     from oelm_core.launch.study import start_study
+
     from oelm_tui.commands.compare import print_study
     from oelm_tui.commands.run import follow_to_end
 

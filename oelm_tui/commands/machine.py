@@ -12,7 +12,8 @@ from oelm_tui.commands.options import AsJson, single
 from oelm_tui.console import print_json, print_table
 
 if TYPE_CHECKING:
-    from oelm_core.devices import Gpu, Snapshot
+    from oelm_core.devices.card import Card
+    from oelm_core.devices.machine import MachineSnapshot
 
 
 def gpus(
@@ -20,7 +21,7 @@ def gpus(
     watch: Annotated[bool, typer.Option("--watch", help="Repeat every two seconds until Ctrl-C.")] = False,
 ) -> None:
     """Show the GPUs, who is on them, and the machine's load."""
-    from oelm_core.devices import snapshot
+    from oelm_core.devices.machine import snapshot
 
     while True:
         now = snapshot()
@@ -38,7 +39,7 @@ def gpus(
             return
 
 
-def _print(now: Snapshot) -> None:
+def _print(now: MachineSnapshot) -> None:
     cpu, memory = now.cpu, now.memory
     load = " ".join(f"{part:.1f}" for part in cpu.load)
     used = _of(memory.used, memory.total)
@@ -57,7 +58,7 @@ def _print(now: Snapshot) -> None:
     )
 
 
-def _row(gpu: Gpu) -> list[str]:
+def _row(gpu: Card) -> list[str]:
     people = [f"{p.run or p.user or '?'} (pid {p.pid}, {size(p.memory)})" for p in gpu.processes]
     return [
         gpu.label,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,13 +11,14 @@ import typer
 from oelm_tui.commands.options import PresetsDir, Site, catalogue, single
 
 if TYPE_CHECKING:
+    from oelm_core.launch.request import LaunchRequest
     from oelm_core.runs.folder import RunFolder
 
 Device = Annotated[str, typer.Option(help="auto, cpu, or the cards a run may take: 0 or 2,3.")]
 PerRun = Annotated[int, typer.Option(help="Cards (or CPU processes) that one run uses together.", min=1)]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
 After = Annotated[str | None, typer.Option(metavar="RUN", help="Wait until this run has finished.")]
-AfterAny = Annotated[bool, typer.Option("--after-any", help="With --after: go on even if that run fails.")]
+AfterAny = Annotated[bool, typer.Option("--after-any", help="With --after: start even if that run fails.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Show progress to the end; Ctrl-C only stops following.")]
 Launcher = Annotated[str, typer.Option(help="local or slurm.")]
 
@@ -36,31 +38,24 @@ def run(
     folder: PresetsDir = None,
 ) -> None:
     """Start each preset with each seed in the background, and print one run id a line."""
-    from oelm_core.config import override
-    from oelm_core.launch.launcher import check_launcher, start
+    from oelm_core.launch.request import LaunchRequest
 
-    check_launcher(launcher, site or ())
-    found = catalogue(ctx, folder)
-    experiments = [override(found.named(name), settings or []) for name in presets]
-    waits_for = _after(after, after_any)
-    folders = []
-    for experiment in experiments:
-        for number in dict.fromkeys(seed or [experiment.seed]):  # a seed given twice would be the same run twice
-            started = start(
-                launcher,
-                experiment,
-                site=site or (),
-                seed=number,
-                device=device,
-                per_run=per_run,
-                after=waits_for,
-                after_any=after_any,
-                command=sys.argv,
-            )
-            print(started.id, flush=True)
-            folders.append(started)
-    if follow:
-        follow_to_end(folders)
+    _launch(
+        ctx,
+        LaunchRequest(
+            presets=tuple(presets),
+            seeds=tuple(seed or ()),
+            settings=tuple(settings or ()),
+            device=device,
+            per_run=per_run,
+            after=after,
+            after_any=after_any,
+            launcher=launcher,
+            slurm=tuple(site or ()),
+        ),
+        folder,
+        follow,
+    )
 
 
 def study(
@@ -79,46 +74,43 @@ def study(
     folder: PresetsDir = None,
 ) -> None:
     """Start every arm of a study for every seed, arms interleaved: A B A B."""
-    from oelm_core.config import override
-    from oelm_core.launch.launcher import check_launcher, start_study
+    from oelm_core.launch.request import LaunchRequest
 
-    check_launcher(launcher, site or ())
-    found = catalogue(ctx, folder)
-    chosen = found.study(name)
-    folders = start_study(
-        launcher,
-        chosen.id,
-        [override(found.experiment(arm), settings or []) for arm in chosen.arms],
-        _seeds(seeds, seed) or chosen.seeds,
-        site=site or (),
-        device=device,
-        per_run=per_run,
-        pause=chosen.pause,
-        after=_after(after, after_any),
-        after_any=after_any,
-        command=sys.argv,
-        started=lambda started: print(started.id, flush=True),
+    _launch(
+        ctx,
+        LaunchRequest(
+            study=name,
+            seeds=_seeds(seeds, seed),
+            settings=tuple(settings or ()),
+            device=device,
+            per_run=per_run,
+            after=after,
+            after_any=after_any,
+            launcher=launcher,
+            slurm=tuple(site or ()),
+        ),
+        folder,
+        follow,
     )
+
+
+def _launch(ctx: typer.Context, request: LaunchRequest, folder: Path | None, follow: bool) -> None:
+    from oelm_core.errors import BadInput
+
+    if request.after_any and not request.after:
+        raise BadInput("--after-any goes with --after RUN.")
+    folders = request.start(catalogue(ctx, folder), sys.argv, lambda started: print(started.id, flush=True))
     if follow:
         follow_to_end(folders)
 
 
-def _seeds(count: int | None, named: list[int] | None) -> list[int]:
+def _seeds(count: int | None, named: list[int] | None) -> tuple[int, ...]:
     """The seeds asked for, each once; none leaves them to the study."""
     from oelm_core.errors import BadInput
 
     if count and named:
         raise BadInput("--seeds and --seed do not go together; write --seeds 3, or --seed 42 --seed 43 --seed 44.")
-    return [42 + i for i in range(count)] if count else list(dict.fromkeys(named or []))
-
-
-def _after(name: str | None, whatever: bool) -> str | None:
-    from oelm_core.errors import BadInput
-    from oelm_core.runs.store import find_run
-
-    if whatever and not name:
-        raise BadInput("--after-any goes with --after RUN.")
-    return find_run(name).id if name else None
+    return tuple(range(42, 42 + count)) if count else tuple(dict.fromkeys(named or ()))
 
 
 def follow_to_end(folders: list[RunFolder]) -> None:
@@ -130,7 +122,7 @@ def follow_to_end(folders: list[RunFolder]) -> None:
     try:
         ended = follow(folders)
     except KeyboardInterrupt:
-        note("no longer following; the runs go on. See them with: oelm runs")
+        note("no longer following; the runs continue. See them with: oelm runs")
         return
     bad = [run for run in ended if run.state != "finished"]
     if bad:

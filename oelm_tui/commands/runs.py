@@ -132,11 +132,11 @@ def resume(
     force: Annotated[bool, typer.Option("--force", help="Even if its state is unknown.")] = False,
     site: Site = None,
 ) -> None:
-    """Go on from the newest complete checkpoint, in the same folder."""
+    """Continue from the newest complete checkpoint, in the same folder."""
     from oelm_core.launch import launcher
 
     run = launcher.find_run(name)
-    launcher.resume(run, force=force, site=site or ())
+    launcher.resume(run, force=force, slurm_settings=site or ())
     print(run.id)
 
 

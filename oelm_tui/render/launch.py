@@ -11,7 +11,6 @@ from oelm_core import formatting
 from oelm_core.data.sets import set_title
 from oelm_core.registry import method_name
 from oelm_tui import glyphs
-from oelm_tui.launch_form import Plan
 from oelm_tui.render.config import said
 from oelm_tui.render.devices import WHOSE_ROLES
 from oelm_tui.snapshots.cards import Machine
@@ -20,6 +19,7 @@ from oelm_tui.text import Cell, Column, Line, Row, heading, named, named_lines, 
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
+    from oelm_core.launch.request import LaunchRequest
 
 DEVICE_COLUMNS = (
     Column("name", "device", 8, keep=100),
@@ -108,5 +108,5 @@ def changed_lines(settings: Sequence[str], experiments: Sequence[Experiment]) ->
     return [*lines, []]
 
 
-def command_lines(plan: Plan, width: int) -> list[Line]:
-    return [heading("The same without the screen (^y copies)"), *wrapped(shlex.join(plan.command()), width, "key")]
+def command_lines(request: LaunchRequest, width: int) -> list[Line]:
+    return [heading("The same without the screen (^y copies)"), *wrapped(shlex.join(request.command()), width, "key")]

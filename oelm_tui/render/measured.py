@@ -57,14 +57,14 @@ def timing_lines(detail: Detail) -> list[Line]:
 
 
 def _live_timing(detail: Detail) -> list[Line]:
-    last, view = detail.view.last, detail.view
+    last, view = detail.view.last.values if detail.view.last else {}, detail.view
     lines: list[Line] = [heading("So far")]
     lines.append(named("pace", f"{formatting.rate(view.pace)} with evaluations" if view.pace else "not known yet"))
     for key, title in (("step_time", "step"), ("data_wait", "waiting for data")):
-        if isinstance(last.get(key), (int, float)):
+        if key in last:
             lines.append(named(title, formatting.step_time(last[key])))
     for key, title in (("tokens_per_s", "tokens"), ("examples_per_s", "examples")):
-        if isinstance(last.get(key), (int, float)):
+        if key in last:
             lines.append(named(title, f"{formatting.count(last[key])}/s"))
     return lines
 

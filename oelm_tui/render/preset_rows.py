@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from oelm_core import formatting
 from oelm_core.data.sets import set_title
+from oelm_core.metric import metric_named
 from oelm_core.registry import FAMILIES, method_name
-from oelm_core.runs.headline import is_better
 from oelm_tui import glyphs
 from oelm_tui.snapshots.run_view import LIVE, RunView
 from oelm_tui.text import Column, Row
@@ -49,7 +49,7 @@ def tallies(views: Iterable[RunView]) -> dict[str, Tally]:
             tally.finished += 1
             tally.seeds.add(run.seed)
             value = run.metric_value
-            if value is not None and is_better(run.metric_name, value, tally.best):
+            if value is not None and metric_named(run.metric_name).better(value, tally.best):
                 tally.best = value
     return found
 

@@ -18,7 +18,7 @@ from textual.widgets import Button, Checkbox, Label
 from oelm_core.errors import LabError
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings
-from oelm_tui.launch_form import Plan, check, launch, total_runs, would_wait
+from oelm_tui.launch_form import LaunchForm, would_wait
 from oelm_tui.render.launch import DEVICE_COLUMNS, changed_lines, command_lines, device_rows, recipe_lines
 from oelm_tui.screens.dialogs import Confirm
 from oelm_tui.snapshots.background import Desk
@@ -151,8 +151,8 @@ class Launch(Screen[bool | None]):
 
     # What is chosen
 
-    def plan(self) -> Plan:
-        return Plan(
+    def form(self) -> LaunchForm:
+        return LaunchForm(
             self._arms,
             self._study,
             ",".join(self._chosen),
@@ -214,7 +214,7 @@ class Launch(Screen[bool | None]):
         if snapshot is None or snapshot.catalogue is None:
             return []
         try:
-            found = check(self.plan(), snapshot.catalogue)
+            found = self.form().request().experiments(snapshot.catalogue)
             self._problem = ""
         except LabError as error:
             self._problem = str(error)
@@ -232,24 +232,24 @@ class Launch(Screen[bool | None]):
 
             lines += [[(f"{glyphs.signs.bad} cannot be launched", "bad")], *wrapped(self._problem, width, "bad"), []]
         elif snapshot is not None and snapshot.catalogue is not None:
-            plan = self.plan()
-            runs = total_runs(plan, snapshot.catalogue, found)
+            request = self.form().request()
+            runs = request.run_count(snapshot.catalogue)
             no_card = snapshot.machine is not None and not snapshot.machine.cards
             auto = "Slurm's choice" if self._to_slurm else "the processor" if no_card else "the first free card"
-            where = {"auto": auto, "cpu": "the processor"}.get(plan.device, f"GPU {plan.device}")
+            where = {"auto": auto, "cpu": "the processor"}.get(request.device, f"GPU {request.device}")
             lines += [[(f"{runs} run{'s' * (runs != 1)} on {where}", "label")], []]
-            lines += changed_lines(plan.setting_texts(), found)
+            lines += changed_lines(request.settings, found)
             costs = self._costs_of(found, snapshot)
             for experiment in found:
                 lines += recipe_lines(experiment, costs.get(experiment.id), width)
-            lines += command_lines(plan, width)
+            lines += command_lines(request, width)
         text.show(lines)
         self.query_one("#go", Button).disabled = bool(self._problem)
 
     def _costs_of(self, found: list[Experiment], snapshot: Snapshot) -> dict[str, Estimate]:
         """Known costs; asks for them when something was changed."""
         cards = bool(snapshot.machine and snapshot.machine.cards)
-        device = self.plan().device
+        device = self.form().device
         on = "cpu" if device == "cpu" or (device == "auto" and not cards and not self._to_slurm) else "gpu"
         question = Question(tuple(found), on, snapshot.runs)
         if question != self._asked:
@@ -293,7 +293,7 @@ class Launch(Screen[bool | None]):
 
     def _busy(self) -> str:
         """Why a run would have to wait, or nothing."""
-        return "" if self._to_slurm else would_wait(self.plan(), self._cards())
+        return "" if self._to_slurm else would_wait(self.form(), self._cards())
 
     def _others_cards(self) -> list[str]:
         if self._to_slurm:
@@ -305,14 +305,14 @@ class Launch(Screen[bool | None]):
         ]
 
     def _start(self) -> None:
-        plan = self.plan()
+        request = self.form().request()
         catalogue = self.app.snapshot.catalogue if self.app.snapshot else None
         if catalogue is None:
             return
 
         def work() -> None:
-            ids = launch(plan, catalogue, lambda _: None)
-            words = ids[0] if len(ids) == 1 else f"{len(ids)} runs"
+            folders = request.start(catalogue, request.command(), lambda _: None)
+            words = folders[0].id if len(folders) == 1 else f"{len(folders)} runs"
             self.app.say_from_thread(f"started {words}")
 
         self.app.in_thread(work)
@@ -320,7 +320,7 @@ class Launch(Screen[bool | None]):
 
     def action_copy(self) -> None:
         try:
-            self.app.copy(shlex.join(self.plan().command()), "command")
+            self.app.copy(shlex.join(self.form().request().command()), "command")
         except LabError as error:
             self.app.say(str(error), bad=True)
 

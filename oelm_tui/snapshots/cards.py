@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from oelm_core.devices import Gpu, GpuProcess, Snapshot
+    from oelm_core.devices import card
+    from oelm_core.devices.card import CardProcess
+    from oelm_core.devices.machine import MachineSnapshot
 
 HISTORY = 120
 
@@ -29,7 +31,7 @@ class Card:
     """free, ours, other or lost."""
     label: str
     """The run on it, the user on it, or what is wrong."""
-    processes: tuple[GpuProcess, ...] = ()
+    processes: tuple[CardProcess, ...] = ()
     throttled: bool = False
     heard: float | None = None
     """For a card of another machine: when it was measured."""
@@ -80,7 +82,7 @@ class History:
         table.setdefault(key, deque(maxlen=HISTORY)).append(math.nan if value is None else value)
 
 
-def machine_of(seen: Snapshot) -> Machine:
+def machine_of(seen: MachineSnapshot) -> Machine:
     """From the devices snapshot of oelm_core."""
     note = f"cards: {seen.driver_error}" if seen.driver_error else ""
     disk = seen.disk
@@ -97,7 +99,7 @@ def machine_of(seen: Snapshot) -> Machine:
     )
 
 
-def card_of(gpu: Gpu) -> Card:
+def card_of(gpu: card.Card) -> Card:
     whose, label = _whose(gpu)
     return Card(
         index=gpu.label,
@@ -115,7 +117,7 @@ def card_of(gpu: Gpu) -> Card:
     )
 
 
-def _whose(gpu: Gpu) -> tuple[str, str]:
+def _whose(gpu: card.Card) -> tuple[str, str]:
     if gpu.error:
         return "lost", gpu.error
     ours = next((process.run for process in gpu.processes if process.run), gpu.lease)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import bisect
-import json
 import math
-import os
 import time
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from oelm_core.runs.metrics_file import MetricsReader
+from oelm_core.runs.metrics_file import MetricsReader, skim
+from oelm_core.runs.schema import MetricLine
 from oelm_tui.snapshots.key_priority import give_way
 
 CHUNK = 64 * 1024
@@ -20,7 +18,6 @@ SKIM_FROM = 8 * 1024 * 1024
 """Files larger than this are first skimmed: evenly spread pieces give the whole curve at once."""
 TAIL = 16 * 1024
 SKIM_PIECES, SKIM_PIECE = 160, 8 * 1024
-_NOT_NUMBERS = frozenset({"kind", "what", "message"})
 
 
 class Table:
@@ -35,14 +32,15 @@ class Table:
     def __contains__(self, name: str) -> bool:
         return name in self.columns
 
-    def add(self, records: Sequence[dict[str, Any]]) -> None:
+    def add(self, lines: Sequence[MetricLine]) -> None:
         before = len(self)
-        for name in {key for record in records for key in record} - _NOT_NUMBERS - set(self.columns):
+        for name in {key for line in lines for key in line.values} - set(self.columns):
             self.columns[name] = array("d", [math.nan]) * before
+        for name in self.columns.keys() - {"step", "t"}:
+            _extend(self.columns[name], array("d", [line.values.get(name, math.nan) for line in lines]))
+        _extend(self.columns["t"], array("d", [line.t for line in lines]))
         # The step column last: its length is what readers in other threads go by.
-        for name in sorted(self.columns, key=lambda name: name == "step"):
-            values = array("d", [_number(record.get(name)) for record in records])
-            _extend(self.columns[name], values)
+        _extend(self.columns["step"], array("d", [line.step for line in lines]))
 
     def column(self, name: str) -> Sequence[float]:
         return self.columns.get(name, array("d"))
@@ -53,14 +51,14 @@ class Columns:
 
     def __init__(self) -> None:
         self.tables: dict[str, Table] = {kind: Table() for kind in ("train", "eval", "system")}
-        self.events: list[dict[str, Any]] = []
+        self.events: list[MetricLine] = []
         self.share = 1.0
         """How much of the file is in; less than one while a large file loads."""
 
-    def add(self, records: Iterable[dict[str, Any]]) -> None:
-        by_kind: dict[str, list[dict[str, Any]]] = {}
-        for record in records:
-            by_kind.setdefault(str(record["kind"]), []).append(record)
+    def add(self, lines: Iterable[MetricLine]) -> None:
+        by_kind: dict[str, list[MetricLine]] = {}
+        for line in lines:
+            by_kind.setdefault(line.kind, []).append(line)
         self.events += by_kind.pop("event", [])
         del self.events[:-500]
         for kind, group in by_kind.items():
@@ -109,7 +107,7 @@ class ColumnsReader:
         size = _size(self.path)
         if size > SKIM_FROM and not self._skimmed and not self._read:
             self._skimmed = True
-            self.columns.add(_skim(self.path, size))
+            self.columns.add(skim(self.path, SKIM_PIECES, SKIM_PIECE))
             self.columns.share = SKIM_PIECES * SKIM_PIECE / size
             self._loading, self.behind = Columns(), True
             return self.columns.size > 0
@@ -138,56 +136,23 @@ class ColumnsReader:
         return True
 
 
-def _skim(path: Path, size: int) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = []
-    try:
-        with open(path, "rb") as file:
-            for piece in range(SKIM_PIECES):
-                file.seek(piece * (size - SKIM_PIECE) // (SKIM_PIECES - 1))
-                lines = file.read(SKIM_PIECE).split(b"\n")[(1 if piece else 0) : -1]
-                records += _records(lines)
-    except OSError:
-        return []
-    return records
-
-
-def _records(lines: Sequence[bytes]) -> list[dict[str, Any]]:
-    found = []
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and "step" in record and "kind" in record:
-            found.append(record)
-    return found
-
-
-class Tail:
+class MetricsTail:
     """The newest records of a metrics file of any size; what was read once is not read again."""
 
-    def __init__(self, kept: int = 64) -> None:
-        self.records: list[dict[str, Any]] = []
+    def __init__(self, path: Path, kept: int = 64) -> None:
+        self.lines: list[MetricLine] = []
+        self._path = path
         self._kept = kept
-        self._offset = 0
-        self._inode = 0
+        self._reader: MetricsReader | None = None
 
-    def read(self, path: Path) -> list[dict[str, Any]]:
-        try:
-            with open(path, "rb") as file:
-                status = os.fstat(file.fileno())
-                if status.st_ino != self._inode or status.st_size < self._offset:
-                    self.records, self._inode, self._offset = [], status.st_ino, max(0, status.st_size - TAIL)
-                start = max(self._offset, status.st_size - TAIL)
-                file.seek(start)
-                chunk = file.read()
-        except OSError:
-            return self.records
-        whole = chunk.rfind(b"\n") + 1
-        lines = chunk[:whole].split(b"\n")
-        self.records = (self.records + _records(lines))[-self._kept :]  # a torn first line is no JSON and drops out
-        self._offset = start + whole
-        return self.records
+    def read(self) -> list[MetricLine]:
+        if self._reader is None or _size(self._path) - self._reader.offset > TAIL:
+            self._reader = MetricsReader(self._path)
+            self._reader.offset = max(0, _size(self._path) - TAIL)  # a torn first line is no record and drops out
+        restarted, new = self._reader.read_new()
+        self.lines = ([] if restarted else self.lines) + new
+        del self.lines[: -self._kept]
+        return self.lines
 
 
 def _size(path: Path) -> int:
@@ -195,12 +160,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, (int, float)):
-        return float(value)
-    return {"Infinity": math.inf, "-Infinity": -math.inf}.get(str(value), math.nan)
 
 
 def _extend(column: array[float], values: array[float]) -> None:

@@ -10,7 +10,7 @@ from oelm_core.runs.store import Run
 from oelm_tui.snapshots.cards import Card
 
 if TYPE_CHECKING:
-    from oelm_core.launch.remote_devices import Sample
+    from oelm_core.launch.remote_devices import DeviceSample
 
 
 def remote_cards(runs: Sequence[Run]) -> tuple[Card, ...]:
@@ -22,7 +22,7 @@ def remote_cards(runs: Sequence[Run]) -> tuple[Card, ...]:
     return tuple(card_of(sample) for sample in remote_devices.samples(runs))
 
 
-def card_of(sample: Sample) -> Card:
+def card_of(sample: DeviceSample) -> Card:
     on_cpu = bool(sample.devices) and sample.devices[0].startswith("cpu")
     where = "cpu" if on_cpu else ",".join(short_card(device) for device in sample.devices)
     return Card(
@@ -50,6 +50,6 @@ def slurms_silence(runs: Sequence[Run]) -> str:
     """For the header: that Slurm does not answer, when it was asked about a run of its own."""
     if not any(run.launcher == "slurm" for run in runs):
         return ""
-    from oelm_core.launch import slurm
+    from oelm_core.launch.launcher import slurm_silence
 
-    return "Slurm does not answer: its runs as last heard of" if slurm.silence() else ""
+    return "Slurm does not answer: its runs as last heard of" if slurm_silence() else ""

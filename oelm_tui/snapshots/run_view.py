@@ -5,26 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from oelm_core.runs.schema import MetricLine, Notes
 from oelm_core.runs.store import Run
 
 LIVE = ("queued", "waiting", "starting", "running", "stopping")
 STALL_FACTOR = 5.0
 STALL_AT_LEAST = 30.0
 """Seconds: an evaluation between two steps of a fast run is not a stall."""
-
-
-@dataclass(frozen=True)
-class Notes:
-    """notes.json, which readers write: tags, a note, and until when a run's troubles have been seen."""
-
-    tags: tuple[str, ...] = ()
-    note: str = ""
-    seen: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -45,10 +37,10 @@ class RunView:
     left: float | None = None
     """Seconds to the end at this pace."""
     took: float | None = None
-    last: Mapping[str, Any] = field(default_factory=dict)
+    last: MetricLine | None = None
     """The newest training record."""
     alarm: Alarm | None = None
-    notes: Notes = Notes()
+    notes: Notes = field(default_factory=Notes)
     log: Path = Path()
     """Where its log is: Slurm's own for a job that ended before its worker could write one."""
 
@@ -99,25 +91,25 @@ class RunView:
         return known
 
 
-def pace_of(records: Sequence[Mapping[str, Any]]) -> float | None:
+def pace_of(lines: Sequence[MetricLine]) -> float | None:
     """Steps a second from the newest records by the wall clock, or from the step time when there is only one."""
-    train = [record for record in records if record.get("kind") == "train"]
+    train = [line for line in lines if line.kind == "train"]
     if len(train) >= 2:
-        steps, seconds = train[-1]["step"] - train[0]["step"], train[-1].get("t", 0) - train[0].get("t", 0)
+        steps, seconds = train[-1].step - train[0].step, train[-1].t - train[0].t
         if steps > 0 and seconds > 0:
-            return float(steps / seconds)
-    step_time = train[-1].get("step_time") if train else None
-    return 1 / step_time if isinstance(step_time, (int, float)) and step_time > 0 else None
+            return steps / seconds
+    step_time = train[-1].values.get("step_time", 0.0) if train else 0.0
+    return 1 / step_time if step_time > 0 else None
 
 
-def usual_gap(records: Sequence[Mapping[str, Any]]) -> float | None:
+def usual_gap(lines: Sequence[MetricLine]) -> float | None:
     """The usual time between two training records of the run; None before there are enough."""
-    times = [record["t"] for record in records if record.get("kind") == "train" and "t" in record]
+    times = [line.t for line in lines if line.kind == "train"]
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     return statistics.median(gaps) if len(gaps) >= 2 else None
 
 
-def alarm_of(run: Run, records: Sequence[Mapping[str, Any]], moved: float, now: float) -> Alarm | None:
+def alarm_of(run: Run, lines: Sequence[MetricLine], moved: float, now: float) -> Alarm | None:
     """Whether the run needs a look. `moved`: when its step last changed, as far as seen."""
     if run.state == "failed":
         words = run.message or f"failed: {run.reason or 'unknown reason'}"
@@ -126,11 +118,11 @@ def alarm_of(run: Run, records: Sequence[Mapping[str, Any]], moved: float, now: 
         return Alarm("lost", run.message or "its processes are gone", run.heartbeat or run.created)
     if run.state != "running":
         return None
-    for record in records:
-        loss = record.get("loss")
-        if isinstance(loss, (int, float)) and not math.isfinite(loss):
-            return Alarm("nonfinite", f"loss is {loss} at step {record['step']}", float(record.get("t", now)))
-    gap = usual_gap(records)
+    for line in lines:
+        loss = line.values.get("loss", 0.0)
+        if not math.isfinite(loss):
+            return Alarm("nonfinite", f"loss is {loss} at step {line.step}", line.t or now)
+    gap = usual_gap(lines)
     if gap is not None and now - moved > max(STALL_AT_LEAST, STALL_FACTOR * gap):
         return Alarm("stalled", f"no step for {now - moved:.0f} s, usually {gap:.1f} s", moved + STALL_FACTOR * gap)
     return None
@@ -152,7 +144,7 @@ def lasting(before: Alarm | None, alarm: Alarm | None, seen: float) -> Alarm | N
 
 def view_of(
     run: Run,
-    records: Sequence[Mapping[str, Any]],
+    lines: Sequence[MetricLine],
     notes: Notes,
     moved: float,
     now: float,
@@ -160,9 +152,9 @@ def view_of(
     before: Alarm | None = None,
 ) -> RunView:
     live = run.state in ("running", "stopping")
-    pace = pace_of(records) if live else None
+    pace = pace_of(lines) if live else None
     left = (run.total - run.step) / pace if pace and run.total and run.state == "running" else None
     took = (run.ended - run.started) if run.ended and run.started else None
-    last: Mapping[str, Any] = next((record for record in reversed(records) if record.get("kind") == "train"), {})
-    alarm = lasting(before, alarm_of(run, records, moved, now), notes.seen)
+    last = next((line for line in reversed(lines) if line.kind == "train"), None)
+    alarm = lasting(before, alarm_of(run, lines, moved, now), notes.seen)
     return RunView(run, pace, left, took, last, alarm, notes, log or run.folder.log)

@@ -9,13 +9,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from oelm_core.errors import LabError
 from oelm_core.launch.launcher import log_path
 from oelm_core.runs.folder import RUN_ID, RunFolder
+from oelm_core.runs.schema import MetricLine, Notes
 from oelm_core.runs.store import Run, list_runs, read_run
 from oelm_tui.snapshots.cards import Card, Machine
-from oelm_tui.snapshots.columns import Tail
-from oelm_tui.snapshots.run_view import Notes, RunView, view_of
+from oelm_tui.snapshots.columns import MetricsTail
+from oelm_tui.snapshots.run_view import RunView, view_of
 from oelm_tui.snapshots.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -46,8 +49,8 @@ class _Known:
 
     marks: tuple[Any, ...] = ()
     config: dict[str, Any] | None = None
-    tail: Tail = field(default_factory=Tail)
-    records: list[dict[str, Any]] = field(default_factory=list)
+    tail: MetricsTail | None = None
+    lines: list[MetricLine] = field(default_factory=list)
     step: int = -1
     moved: float = 0.0
     notes: Notes = field(default_factory=Notes)
@@ -101,7 +104,7 @@ class LabSampler:
 
     def _view(self, run: Run, now: float) -> RunView:
         known = self._known.setdefault(run.id, _Known())
-        notes_mark = _mark(run.folder.path / "notes.json")
+        notes_mark = _mark(run.folder.path / Notes.FILE)
         live = run.state in ("running", "stopping", "starting")
         metrics_mark = _mark(run.folder.metrics) if live else None
         seen = self.seen.get(run.id, 0.0)
@@ -115,15 +118,16 @@ class LabSampler:
         if not known.marks or notes_mark != known.marks[1]:
             known.notes = read_notes(run)
         if metrics_mark is not None and (not known.marks or metrics_mark != known.marks[2]):
-            known.records = known.tail.read(run.folder.metrics)
-            newest = max((record.get("t", 0.0) for record in known.records), default=0.0)
+            known.tail = known.tail or MetricsTail(run.folder.metrics)
+            known.lines = list(known.tail.read())
+            newest = max((line.t for line in known.lines), default=0.0)
             known.moved = max(known.moved, min(newest, now))
         elif not live:
-            known.records = []
+            known.lines = []
         known.marks = marks
-        notes = replace(known.notes, seen=max(known.notes.seen, seen)) if seen else known.notes
+        notes = msgspec.structs.replace(known.notes, seen=max(known.notes.seen, seen)) if seen else known.notes
         before = known.view.alarm if known.view is not None else None
-        known.view = view_of(run, known.records, notes, known.moved, now, log_path(run), before)
+        known.view = view_of(run, known.lines, notes, known.moved, now, log_path(run), before)
         return known.view
 
 
@@ -141,18 +145,12 @@ def newest_runs(root: Path, most: int = 60, when_more_than: int = 300) -> list[R
 
 
 def read_notes(run: Run) -> Notes:
-    content = run.folder.read_dict("notes") or {}
-    tags, seen = content.get("tags"), content.get("seen")
-    return Notes(
-        tuple(str(tag) for tag in tags) if isinstance(tags, list) else (),
-        str(content.get("note") or ""),
-        float(seen) if isinstance(seen, (int, float)) else 0.0,
-    )
+    return run.folder.read(Notes) or Notes()
 
 
 def write_notes(run: Run, **changes: Any) -> None:
     """Joins changes into notes.json; what other readers wrote there stays."""
-    run.folder.write_dict("notes", {**(run.folder.read_dict("notes") or {}), **changes})
+    run.folder.write(msgspec.structs.replace(read_notes(run), **changes))
 
 
 def _same(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from oelm_core.config import Experiment, build_experiment
 from oelm_core.launch import local
+from oelm_core.launch.request import RunRequest
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.status import ENDED, RunStatus, run_status
@@ -56,7 +57,7 @@ class Lab:
 
     def start(self, steps: int = 10, **options: Any) -> RunFolder:
         arm = options.pop("arm", None) or experiment(steps=steps)
-        return local.start(arm, **{"seed": 1, "device": "cpu", "command": ["test"], **options})
+        return local.start(RunRequest(arm, **{"seed": 1, "device": "cpu", "command": ("test",), **options}))
 
     def end(self, run: RunFolder, timeout: float = 60.0) -> RunStatus:
         return local.wait_until(run, ENDED, timeout)

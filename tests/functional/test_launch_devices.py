@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from oelm_core.launch.study import start_study
 
 from oelm_core.errors import NotFound
 from oelm_core.launch import local
-from oelm_core.launch.study import start_study
 from oelm_core.runs import attempts
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.status import run_status

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.runs.folder import RunFolder, read_json, write_json
-from oelm_core.runs.status import Here
+from oelm_core.runs.status import Observer
 from oelm_core.runs.store import Run, read_run
 from oelm_tui.app import OelmApp
 from oelm_tui.snapshots.cards import Card, Machine
@@ -139,7 +139,7 @@ def live(run: Run, step: int, best: float) -> None:
 
 def sources(root: Path) -> Sources:
     def runs() -> list[Run]:
-        here = Here("gpu43", "b", NOW, lambda *_: True)
+        here = Observer("gpu43", "b", NOW, lambda *_: True)
         folder = root / "runs"
         found = [read_run(RunFolder(path), here) for path in folder.iterdir()] if folder.is_dir() else []
         return sorted(found, key=lambda run: (run.created, run.id), reverse=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oelm_core.devices.snapshot import without_gpus
 
 from oelm_core.devices import Gpu, Sampler, Snapshot
-from oelm_core.devices.snapshot import without_gpus
 from oelm_core.launch import lease
 from oelm_tui.commands.machine import _print as print_machine
 from tests import fake_nvml

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from oelm_core.launch.slurm.discovery import card_kind, parse_sinfo, propose
+from oelm_core.launch.slurm.script import render
 
 from oelm_core.config import as_dict, build_experiment, config_hash
 from oelm_core.config.plain_yaml import read_yaml
@@ -12,8 +14,6 @@ from oelm_core.config.slurm import Site
 from oelm_core.errors import BadInput, Refused
 from oelm_core.launch import slurm
 from oelm_core.launch.slurm import rejection
-from oelm_core.launch.slurm.discovery import card_kind, parse_sinfo, propose
-from oelm_core.launch.slurm.script import render
 from oelm_core.launch.slurm.site import build_site, load_site, parse_overrides
 from oelm_core.runs.folder import RunFolder
 from tests.chaos.lab import experiment

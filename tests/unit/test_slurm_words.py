@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from oelm_core.launch.slurm.command import is_silence, plain_words
+from oelm_core.launch.slurm.job_words import Word
 
 from oelm_core.launch import remote_devices
 from oelm_core.launch.slurm import ask, job_states, job_words, submission
-from oelm_core.launch.slurm.command import is_silence, plain_words
 from oelm_core.launch.slurm.job import Job, current_job
-from oelm_core.launch.slurm.job_words import Word
 from oelm_core.runs.folder import RunFolder, create_from, write_json
 from oelm_core.runs.store import Run, read_run
 from tests.chaos.lab import experiment

@@ -12,14 +12,14 @@ import pytest
 
 from oelm_core.launch.worker_exit import judge, last_words
 from oelm_core.runs import process
-from oelm_core.runs.status import Here, RunStatus, derive
+from oelm_core.runs.status import Observer, RunStatus, derive
 
 NOW = 1_000_000.0
 RUNNER, WORKER = 100, 200
 
 
-def reader(*alive: int, host: str = "here", boot: str = "boot-1", now: float = NOW) -> Here:
-    return Here(host, boot, now, lambda pid, started, booted: pid in alive)
+def reader(*alive: int, host: str = "here", boot: str = "boot-1", now: float = NOW) -> Observer:
+    return Observer(host, boot, now, lambda pid, started, booted: pid in alive)
 
 
 def state(**values: Any) -> dict[str, Any]:
@@ -62,7 +62,7 @@ OUTCOME = {"state": "finished", "reason": "completed", "message": "best 0.9", "s
     ],
 )
 def test_the_true_state_follows_from_who_lives_and_who_spoke_last(
-    written: dict[str, Any] | None, outcome: dict[str, Any] | None, here: Here, expected: str
+    written: dict[str, Any] | None, outcome: dict[str, Any] | None, here: Observer, expected: str
 ) -> None:
     assert derive(written, outcome, here).state == expected
 

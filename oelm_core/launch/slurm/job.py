@@ -7,24 +7,18 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from oelm_core.launch.acquire import Taken
-from oelm_core.launch.slurm import ask, submission
-from oelm_core.launch.slurm.command import call
-from oelm_core.launch.slurm.submission import Submission
+from msgspec.structs import replace
+
+from oelm_core.launch.acquire import Devices
+from oelm_core.launch.slurm import submission
+from oelm_core.launch.slurm.commands import about_jobs, call
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Attempt, SlurmJob
 
 FIRST_PORT, PORTS = 20000, 20000
-
-
-class Given(Taken):
-    """Devices that Slurm chose: no leases, for it keeps others away, and no cores to bind to, for it has done that."""
-
-    @property
-    def names(self) -> list[str]:
-        return [f"gpu:{card['index']}" for card in self.cards] or ["cpu"]
 
 
 class Job(NamedTuple):
@@ -40,20 +34,19 @@ class Job(NamedTuple):
     max_requeues: int
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> SlurmJob:
         """As written into attempts/N.json."""
-        return {"job": self.id, "restart": self.restart, "node": self.node, "nodes": self.nodes}
+        return SlurmJob(self.id, self.restart, self.node, self.nodes)
 
-    def takes_over(self, before: dict[str, Any]) -> bool:
+    def takes_over(self, before: Attempt | None) -> bool:
         """Whether the attempt before was a job that Slurm says is over: this one requeued, or an earlier submission."""
-        slurm = before.get("slurm")
-        if not isinstance(slurm, dict) or not slurm.get("job"):
+        if before is None or before.slurm is None:
             return False
-        if slurm["job"] == self.id:
-            return int(slurm.get("restart") or 0) < self.restart
-        told = ask.about_jobs([str(slurm["job"])])
-        word = told.words.get(str(slurm["job"]))
-        return told.silence is None and (word is None or word.over)
+        if before.slurm.job == self.id:
+            return before.slurm.restart < self.restart
+        answer = about_jobs([before.slurm.job])
+        job = answer.jobs.get(before.slurm.job)
+        return answer.silence is None and (job is None or job.over)
 
     def introduce(self, folder: RunFolder) -> None:
         """Makes the job known to readers where it is not on record: sbatch by hand, or an answer that was lost."""
@@ -62,12 +55,13 @@ class Job(NamedTuple):
             return
         if last is None or last.job is not None or os.environ.get("SLURM_JOB_NAME") != last.name:
             last = submission.intend(folder, None)
-        submission.record(folder, Submission(last.number, last.name, last.asked, last.who, self.id, last.lane))
+        submission.record(folder, replace(last, job=self.id, ended=None))
 
-    def devices(self, asked: str) -> Given:
-        if asked == "cpu" or not self.cards:
-            return Given("cpu", [], [], [])
-        return Given("cuda", [], [{"index": card, "uuid": None} for card in self.cards], [])
+    def devices(self, requested: str) -> Devices:
+        """What Slurm chose: no leases, for it keeps others away, and no cores to bind to, for it has done that."""
+        if requested == "cpu" or not self.cards:
+            return Devices("cpu", [], [], [])
+        return Devices("cuda", [], list(self.cards), [])
 
     def threads(self, ranks: int) -> int:
         """Threads of each process of a CPU run, of the cores Slurm gave on one node."""

@@ -1,21 +1,119 @@
-"""Slurm's word laid over what the run folders say: why a job waits, where it runs, how it ended."""
+"""Slurm's states as states of a run: why a job waits, where it runs, how it ended; laid over what the folders say."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
 
 from oelm_core.errors import LabError
 from oelm_core.launch import worker_exit
-from oelm_core.launch.slurm import ask, job_words, submission
-from oelm_core.launch.slurm.job_words import Word
-from oelm_core.launch.slurm.submission import Submission
-from oelm_core.runs import status as run_state
+from oelm_core.launch.slurm import submission
+from oelm_core.launch.slurm.commands import ENDING, PENDING, JobInfo, JobsAnswer, about_jobs, about_names
+from oelm_core.launch.worker_exit import UNSAVED
+from oelm_core.runs import status as run_files
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.status import FINAL, LIVE, RunStatus
+from oelm_core.runs.schema import JobEnd, Outcome, RunRecord, RunState, Stop, Submission
+from oelm_core.runs.status import FINAL, LIVE, RunStatus, status_of
 from oelm_core.runs.store import Run
+
+_WAITING = {
+    "None": "Slurm has it",
+    "Resources": "waits for free resources",
+    "Priority": "is behind other jobs",
+    "Dependency": "waits for another job",
+    "BeginTime": "may start later",
+    "JobHeldUser": "is held by its owner; release it with scontrol release",
+    "JobHeldAdmin": "is held by an administrator",
+    "ReqNodeNotAvail": "waits: its nodes are down or reserved",
+    "Reservation": "waits for its reservation",
+    "Licenses": "waits for a licence",
+    "PartitionDown": "waits: its partition is down",
+    "PartitionInactive": "waits: its partition is closed",
+    "PartitionTimeLimit": "asks for more time than the partition allows; lower time in slurm.yaml",
+    "PartitionNodeLimit": "asks for more nodes than the partition allows",
+    "PartitionConfig": "asks for more than the partition's nodes have; lower cpus, memory or gres in slurm.yaml",
+    "BadConstraints": "asks for what no node has",
+    "InvalidAccount": "waits: its account is not valid; set account in slurm.yaml",
+    "InvalidQOS": "waits: its qos is not valid; set qos in slurm.yaml",
+    "launch failed requeued held": "could not be started on its node and is held",
+}
+
+
+def pending(job: JobInfo, now: float) -> str:
+    """Why a job waits and when it may start, in a sentence.
+
+    >>> pending(JobInfo("7", "PENDING", "Resources"), 0.0)
+    'Slurm job 7 waits for free resources (Resources)'
+    """
+    known = _WAITING.get(job.reason) or ("has reached a limit of its owner" if "Limit" in job.reason else "waits")
+    if job.reason in ("", "None"):
+        text = f"Slurm job {job.id} is queued"
+    else:
+        text = f"Slurm job {job.id} {known} ({job.reason}{', ' + job.waits_for if job.waits_for else ''})"
+    if job.start is not None and job.start > now:
+        text += f", start expected {clock(job.start, now)}"
+    return text
+
+
+def directly(job: JobInfo, others: Mapping[str, JobInfo]) -> JobInfo:
+    """Names only what a job waits for itself: in a lane not the jobs that the one before it waits for in turn.
+
+    >>> before = {"6": JobInfo("6", "PENDING", waits_for="afterany:5")}
+    >>> directly(JobInfo("7", "PENDING", waits_for="afterany:5,afterany:6"), before).waits_for
+    'afterany:6'
+    """
+    conditions = job.waits_for.split(",")
+    before = [others[name] for one in conditions if (name := one.rpartition(":")[2]) in others]
+    further = {condition for other in before for condition in other.waits_for.split(",")}
+    return job._replace(waits_for=",".join(one for one in conditions if one not in further))
+
+
+def running(job: JobInfo) -> str:
+    left = f", {job.left} left" if job.left not in ("", "UNLIMITED", "NOT_SET", "INVALID") else ""
+    verb = {"CONFIGURING": "waits for its node", "SUSPENDED": "is suspended"}.get(job.state, "runs")
+    return f"Slurm job {job.id} {verb} on {job.node or 'a node'}{left}"
+
+
+def ended(job: JobInfo, stop_asked: bool, last_words: str = "") -> RunStatus:
+    """How a run ended whose runner did not live to say so.
+
+    An end that more time or another node would mend is `stopped`; what would happen again is `failed`.
+    """
+    name, said = f"Slurm job {job.id}", f": {last_words}" if last_words else ""
+    where = f" on {job.node}" if job.node else ""
+    if stop_asked:
+        return RunStatus("stopped", "user", UNSAVED)
+    if job.reason == "DependencyNeverSatisfied":
+        return RunStatus("stopped", "dependency", f"{name} was removed: the job it waited for did not finish.")
+    if job.state in ("TIMEOUT", "DEADLINE"):
+        return RunStatus("stopped", "timeout", f"{name} reached its time limit{where}; resume it.")
+    if job.state == "PREEMPTED":
+        return RunStatus("stopped", "preempted", f"{name} was preempted{where}; resume it.")
+    if job.state in ("NODE_FAIL", "BOOT_FAIL"):
+        return RunStatus("stopped", "node_fail", f"The node of {name} failed{where}; resume it.")
+    if job.state == "OUT_OF_MEMORY":
+        return RunStatus("failed", "oom", f"{name} used more memory than it had asked for{where}; raise memory.")
+    if job.state in ("CANCELLED", "REVOKED"):
+        return RunStatus("stopped", "signal", f"{name} was cancelled outside the lab.")
+    if job.state == "FAILED" and job.code.endswith(":9"):
+        return RunStatus("failed", "signal", f"{name} was killed by SIGKILL{where}.")
+    if job.state == "FAILED":
+        code = f" with exit code {job.code.partition(':')[0]}" if job.code and not job.code.startswith("0:") else ""
+        return RunStatus("failed", "error", f"{name} failed{where}{code}{said}")
+    if job.state == "COMPLETED":
+        return RunStatus("lost", None, f"{name} ended{where} without saying how it went{said}")
+    return RunStatus("failed", "error", f"{name} ended as {job.state}{where}{said}")
+
+
+def clock(when: float, now: float) -> str:
+    """A time of day, with the date when it is not today."""
+    day = time.strftime("%Y-%m-%d", time.localtime(when))
+    same_day = day == time.strftime("%Y-%m-%d", time.localtime(now))
+    return ("" if same_day else day + " ") + time.strftime("%H:%M", time.localtime(when))
+
 
 BETWEEN_QUESTIONS = 3.0
 """Seconds between two questions to Slurm, however many readers ask."""
@@ -28,56 +126,48 @@ SECONDS_TO_WRITE = 10.0
 """A run heard of so lately may still be writing its end (or the file system is slow to show it)."""
 
 
-class Heard(NamedTuple):
-    """One answer of Slurm's, about all jobs and names it was asked about."""
-
-    words: dict[str, Word]
-    asked: frozenset[str]
-    silence: str | None
-
-
-class Desk:
+class SlurmCache:
     """Remembers Slurm's last answer, so that many readers ask one question every few seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._heard = Heard({}, frozenset(), None)
+        self.answer = JobsAnswer({})
         self._next = float("-inf")
 
-    def about(self, jobs: list[str], names: list[str], *, fresh: bool = False) -> Heard:
-        """What Slurm says of jobs by id and of submissions by name, in one dictionary."""
+    def about(self, ids: list[str], names: list[str], *, fresh: bool = False) -> JobsAnswer:
+        """What Slurm says of jobs by id and of submissions by name, in one answer."""
         if not fresh and self._clock() < self._next:
-            return self._heard
+            return self.answer
         try:
-            told = ask.about_jobs(jobs, PATIENCE)
-            found = ask.about_names(names, PATIENCE) if not told.silence else ask.Told({})
-            silence = told.silence or found.silence
+            by_id = about_jobs(ids, PATIENCE)
+            by_name = about_names(names, PATIENCE) if not by_id.silence else JobsAnswer({})
+            silence = by_id.silence or by_name.silence
         except LabError as error:  # no squeue on this machine: another one has it
-            told = found = ask.Told({})
+            by_id = by_name = JobsAnswer({})
             silence = str(error)
-        self._heard = Heard({**told.words, **found.words}, frozenset([*jobs, *names]), silence)
+        self.answer = JobsAnswer({**by_id.jobs, **by_name.jobs}, silence, frozenset([*ids, *names]))
         self._next = self._clock() + (AFTER_SILENCE if silence else BETWEEN_QUESTIONS)
-        return self._heard
+        return self.answer
 
 
-_desk = Desk()
+_cache = SlurmCache()
 
 
 def silence() -> str | None:
     """Why Slurm gave no answer when it was last asked; None when it answered or was not asked."""
-    return _desk._heard.silence
+    return _cache.answer.silence
 
 
-def overlay(runs: list[Run], desk: Desk | None = None, *, fresh: bool = False) -> list[Run]:
-    """The runs with Slurm's word on those it has; asks nothing when no run of Slurm's is under way."""
+def overlay(runs: list[Run], cache: SlurmCache | None = None, *, fresh: bool = False) -> list[Run]:
+    """The runs with Slurm's job on those it has; asks nothing when no run of Slurm's is under way."""
     open_runs = [run for run in runs if run.launcher == "slurm" and _may_change(run)]
     if not open_runs:
         return runs
     files = {run.id: RunStatus(run.state, run.reason, run.message) for run in open_runs}
-    truths = _truths([run.folder for run in open_runs], files, desk or _desk, fresh)
+    statuses = _statuses([run.folder for run in open_runs], files, cache or _cache, fresh)
     return [
-        dataclasses.replace(run, state=truth.state, reason=truth.reason, message=truth.message)
-        if (truth := truths.get(run.id)) is not None
+        dataclasses.replace(run, state=status.state, reason=status.reason, message=status.message)
+        if (status := statuses.get(run.id)) is not None
         else run
         for run in runs
     ]
@@ -85,83 +175,79 @@ def overlay(runs: list[Run], desk: Desk | None = None, *, fresh: bool = False) -
 
 def run_status(folder: RunFolder) -> RunStatus:
     """One run's state with Slurm asked now: for whoever is about to act on it."""
-    files = run_state.run_status(folder)
+    files = run_files.run_status(folder)
     if (files.state in FINAL and not _may_be_requeued(files)) or not submission.slurm_dir(folder).is_dir():
         return files
-    return _truths([folder], {folder.id: files}, Desk(), True).get(folder.id, files)
+    return _statuses([folder], {folder.id: files}, SlurmCache(), True).get(folder.id, files)
 
 
 def _may_change(run: Run) -> bool:
     return run.state not in FINAL or _may_be_requeued(RunStatus(run.state, run.reason))
 
 
-def _may_be_requeued(truth: RunStatus) -> bool:
+def _may_be_requeued(status: RunStatus) -> bool:
     """Slurm's TERM may be a preemption, after which the same job starts again."""
-    return truth.state == "stopped" and truth.reason == "signal"
+    return status.state == "stopped" and status.reason == "signal"
 
 
-def _truths(folders: list[RunFolder], files: dict[str, RunStatus], desk: Desk, fresh: bool) -> dict[str, RunStatus]:
+def _statuses(
+    folders: list[RunFolder], files: dict[str, RunStatus], cache: SlurmCache, fresh: bool
+) -> dict[str, RunStatus]:
     handed = {folder.id: submission.last(folder) for folder in folders}
     asking = [one for folder in folders if (one := handed[folder.id]) and not _settled(folder, one)]
     jobs = [one.job for one in asking if one.job]
-    names = [one.name for one in asking if not one.job and not one.being_sent]
-    heard = desk.about(jobs, names, fresh=fresh) if jobs or names else Heard({}, frozenset(), None)
-    return {folder.id: _truth(folder, files[folder.id], handed[folder.id], heard) for folder in folders}
+    names = [one.name for one in asking if not one.job and not submission.being_sent(one)]
+    answer = cache.about(jobs, names, fresh=fresh) if jobs or names else JobsAnswer({})
+    return {folder.id: _status(folder, files[folder.id], handed[folder.id], answer) for folder in folders}
 
 
 def _settled(folder: RunFolder, one: Submission) -> bool:
-    """Slurm's last word is written down, and nothing of the run was heard since."""
-    if not one.ended:
-        return False
-    heartbeat = (folder.read_dict("state") or {}).get("heartbeat") or 0.0
-    return float(heartbeat) <= float(one.ended.get("at") or 0.0)
+    """Slurm's last job is written down, and nothing of the run was heard since."""
+    state = folder.read(RunState)
+    return one.ended is not None and ((state.heartbeat if state else None) or 0.0) <= one.ended.at
 
 
-def _truth(folder: RunFolder, files: RunStatus, handed: Submission | None, heard: Heard) -> RunStatus:
+def _status(folder: RunFolder, files: RunStatus, handed: Submission | None, answer: JobsAnswer) -> RunStatus:
     if handed is None:
         return _never_sent(folder, files)
     if handed.ended and _settled(folder, handed):
-        said = handed.ended
-        return RunStatus(str(said.get("state")), said.get("reason"), said.get("message"))
+        return RunStatus(handed.ended.state, handed.ended.reason, handed.ended.message)
     key = handed.job or handed.name
-    if heard.silence and key in heard.asked:
-        return _in_silence(folder, files, heard.silence)
-    word = heard.words.get(key)
-    if word is not None and handed.job is None:
-        handed = dataclasses.replace(handed, job=word.job)
+    if answer.silence and key in answer.asked:
+        return _in_silence(folder, files, answer.silence)
+    job = answer.jobs.get(key)
+    if job is not None and handed.job is None:
+        handed = replace(handed, job=job.id)
         _write(folder, handed)
-    if word is None:
-        return _unheard(folder, files, handed, key in heard.asked)
-    if word.state in job_words.PENDING:
-        again = "Again in line: " if files.state in FINAL or (folder.read_dict("state") or {}).get("attempt") else ""
-        return RunStatus("queued", None, again + job_words.pending(job_words.directly(word, heard.words), time.time()))
-    if not word.over:
-        return _under_way(folder, files, word)
-    return _over(folder, handed, word)
+    if job is None:
+        return _unheard(folder, files, handed, key in answer.asked)
+    if job.state in PENDING:
+        again = "Queued again: " if files.state in FINAL or _state(folder).attempt else ""
+        return RunStatus("queued", None, again + pending(directly(job, answer.jobs), time.time()))
+    if not job.over:
+        return _under_way(folder, files, job)
+    return _over(folder, handed, job)
 
 
 def _never_sent(folder: RunFolder, files: RunStatus) -> RunStatus:
-    if (
-        files.state in FINAL
-        or time.time() - float((folder.read_dict("run") or {}).get("created") or 0.0) < SECONDS_TO_ADOPT
-    ):
+    if files.state in FINAL or time.time() - _created(folder) < SECONDS_TO_ADOPT:
         return files
     return RunStatus("lost", None, "It was never handed to Slurm; resume submits it.")
 
 
 def _in_silence(folder: RunFolder, files: RunStatus, why: str) -> RunStatus:
-    """Slurm does not answer: the files' word stands, and the reader is told."""
+    """Slurm does not answer: the files' job stands, and the reader is told."""
     note = f"Slurm does not answer ({why})"
-    said = str((folder.read_dict("state") or {}).get("state"))
+    said = _state(folder).state
     if files.state in LIVE or files.state in FINAL:
         return files._replace(message="; ".join(text for text in (files.message, note) if text))
     return RunStatus("queued" if said == "queued" else "unknown", None, f"{note}; it was {said} when last heard of.")
 
 
 def _unheard(folder: RunFolder, files: RunStatus, handed: Submission, was_asked: bool) -> RunStatus:
-    """No word about the job: not asked yet, being submitted, or forgotten by Slurm."""
-    said = folder.read_dict("state") or {}
-    waits = said.get("state") == "queued"
+    """No job about the job: not asked yet, being submitted, or forgotten by Slurm."""
+    state = _state(folder)
+    waits = state.state == "queued"
     if not was_asked or (waits and time.time() - handed.asked < SECONDS_TO_ADOPT):
         return RunStatus("queued", None, files.message) if waits else files
     if not waits and files.state in LIVE:
@@ -170,61 +256,63 @@ def _unheard(folder: RunFolder, files: RunStatus, handed: Submission, was_asked:
         return RunStatus(
             "lost", None, "Its submission was cut short and Slurm does not know it; resume submits it again."
         )
-    forgotten = _told(folder) or RunStatus("lost", None, f"Slurm no longer knows job {handed.job}; resume it.")
+    forgotten = status_of(folder.read(Outcome)) or RunStatus(
+        "lost", None, f"Slurm no longer knows job {handed.job}; resume it."
+    )
     return _keep(folder, handed, files if files.state in FINAL else forgotten, "")
 
 
-def _under_way(folder: RunFolder, files: RunStatus, word: Word) -> RunStatus:
-    said = folder.read_dict("state") or {}
-    where = job_words.running(word)
-    begun_again = files.state in FINAL and word.start is not None and word.start >= float(said.get("ended") or 0.0) - 1
-    if word.state in job_words.ENDING or (files.state in FINAL and not begun_again):
-        return RunStatus("stopping", files.reason, f"Slurm job {word.job} is ending on {word.node}")
-    if begun_again or files.state == "lost" or said.get("state") == "queued":
+def _under_way(folder: RunFolder, files: RunStatus, job: JobInfo) -> RunStatus:
+    state = _state(folder)
+    where = running(job)
+    begun_again = files.state in FINAL and job.start is not None and job.start >= (state.ended or 0.0) - 1
+    if job.state in ENDING or (files.state in FINAL and not begun_again):
+        return RunStatus("stopping", files.reason, f"Slurm job {job.id} is ending on {job.node}")
+    if begun_again or files.state == "lost" or state.state == "queued":
         return RunStatus("queued", None, f"{where}; it is starting")
     if files.state == "unknown":
-        return RunStatus(str(said.get("state") or "running"), None, f"{where}. {files.message or ''}".strip())
+        return RunStatus(state.state or "running", None, f"{where}. {files.message or ''}".strip())
     return files._replace(message="; ".join(text for text in (files.message, where) if text))
 
 
-def _over(folder: RunFolder, handed: Submission, word: Word) -> RunStatus:
+def _over(folder: RunFolder, handed: Submission, job: JobInfo) -> RunStatus:
     """The job is over: what the run wrote last, else what Slurm says. Kept, for Slurm forgets within minutes."""
-    files = run_state.run_status(folder)  # read again: it may have ended since
-    said = folder.read_dict("state") or {}
+    files = run_files.run_status(folder)  # read again: it may have ended since
+    state = _state(folder)
     if files.state in FINAL and not _may_be_requeued(files):
         return files
-    stop = folder.read_dict("stop") or {}
-    stop_asked = float(stop.get("when") or 0.0) >= handed.asked
+    stop = folder.read(Stop)
+    stop_asked = stop is not None and stop.when >= handed.asked
     last_words = worker_exit.last_words(worker_exit.tail(submission.slurm_dir(folder) / "job.log"))
-    verdict = job_words.ended(word, stop_asked, last_words)
+    verdict = ended(job, stop_asked, last_words)
     if files.state in FINAL:  # stopped by a signal: Slurm knows which
         verdict = verdict if verdict.reason in ("timeout", "preempted", "node_fail", "signal") else files
     else:
-        told = _told(folder)
-        young = time.time() - float(said.get("heartbeat") or 0.0) < SECONDS_TO_WRITE
-        if told is None and young and said.get("state") != "queued" and word.state in ("COMPLETED", "FAILED"):
-            return RunStatus("stopping", None, f"Slurm job {word.job} has ended")
-        verdict = told or verdict
-    return _keep(folder, handed, verdict, word.state)
+        own = status_of(folder.read(Outcome))
+        young = time.time() - (state.heartbeat or 0.0) < SECONDS_TO_WRITE
+        if own is None and young and state.state != "queued" and job.state in ("COMPLETED", "FAILED"):
+            return RunStatus("stopping", None, f"Slurm job {job.id} has ended")
+        verdict = own or verdict
+    return _keep(folder, handed, verdict, job.state)
 
 
 def _keep(folder: RunFolder, handed: Submission, verdict: RunStatus, word: str) -> RunStatus:
     """Writes the last word down, so that it is not asked for again."""
-    record: dict[str, Any] = {**verdict._asdict(), "word": word, "at": time.time()}
-    _write(folder, dataclasses.replace(handed, ended=record))
+    _write(folder, replace(handed, ended=JobEnd(*verdict, word, time.time())))
     return verdict
 
 
-def _told(folder: RunFolder) -> RunStatus | None:
-    """How the worker itself said it ended (the runner removes an older outcome when it begins)."""
-    outcome = folder.read_dict("outcome")
-    if outcome is None or outcome.get("state") not in FINAL:
-        return None
-    return RunStatus(str(outcome["state"]), outcome.get("reason"), outcome.get("message"))
+def _state(folder: RunFolder) -> RunState:
+    return folder.read(RunState) or RunState(state="")
+
+
+def _created(folder: RunFolder) -> float:
+    record = folder.read(RunRecord)
+    return record.created if record else 0.0
 
 
 def _write(folder: RunFolder, changed: Submission) -> None:
     try:
         submission.record(folder, changed)
     except OSError:
-        return  # somebody else's run, or a full disk: the word is asked for again next time
+        return  # somebody else's run, or a full disk: the job is asked for again next time

@@ -1,10 +1,12 @@
-"""The site file `$OELM_HOME/slurm.yaml`: what this cluster wants to hear, overridable per preset and per command."""
+"""The site: `$OELM_HOME/slurm.yaml`, what doctor finds of a cluster and proposes for it, and why sbatch refused."""
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import ValidationError
@@ -13,7 +15,7 @@ from oelm_core.config.plain_yaml import read_yaml
 from oelm_core.config.slurm import Site
 from oelm_core.config.validation import first_problem
 from oelm_core.errors import BadInput
-from oelm_core.launch.slurm.discovery import discover as discover
+from oelm_core.launch.slurm.commands import call
 from oelm_core.runs.folder import home
 
 
@@ -74,3 +76,164 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise BadInput(f"{path}: expected keys such as partition and time, found {type(content).__name__}.")
     return content
+
+
+class Partition(NamedTuple):
+    """One line of sinfo: nodes of one kind in one partition."""
+
+    name: str
+    default: bool
+    up: bool
+    limit: str
+    nodes: int
+    gres: str
+    cpus: int
+    memory: int
+    """Megabytes of one node."""
+
+
+class Discovery(NamedTuple):
+    """What was found, in sentences, and a slurm.yaml to start from ("" where there is no Slurm)."""
+
+    proposal: str
+    findings: list[str]
+    partitions: list[Partition]
+    problem: str | None = None
+    """Why nothing could be found, when Slurm is here but does not answer."""
+
+
+def discover() -> Discovery:
+    """Asks sinfo; never raises."""
+    if not (shutil.which("sbatch") and shutil.which("sinfo")):
+        return Discovery("", ["no Slurm here (only needed for --launcher slurm)"], [])
+    answer = call("sinfo", "-h", "-o", "%P|%a|%l|%D|%G|%c|%m", patience=15)
+    if not answer.ok:
+        return Discovery("", [], [], answer.error or "sinfo failed")
+    partitions = parse_sinfo(answer.out)
+    findings = [_sentence(one) for one in partitions]
+    accounting = shutil.which("sacct") and call("sacct", "-n", "-X", "-j", "1", patience=15).ok
+    findings.append(
+        "sacct answers" if accounting else "no sacct: how a job ended is known for a few minutes, unless seen"
+    )
+    return Discovery(propose(partitions), findings, partitions)
+
+
+def parse_sinfo(text: str) -> list[Partition]:
+    found = []
+    for line in text.splitlines():
+        parts = line.strip().split("|")
+        if len(parts) != 7:
+            continue
+        name, up, limit, nodes, gres, cpus, memory = parts
+        found.append(
+            Partition(
+                name.rstrip("*"),
+                name.endswith("*"),
+                up == "up",
+                limit,
+                _whole(nodes),
+                "" if gres in ("(null)", "") else gres,
+                _whole(cpus),
+                _whole(memory),
+            )
+        )
+    return found
+
+
+def propose(partitions: list[Partition]) -> str:
+    """A slurm.yaml for the likeliest partition: one that is up and has cards, the default one first."""
+    usable = [one for one in partitions if one.up] or partitions
+    if not usable:
+        return ""
+    best = max(usable, key=lambda one: ("gpu" in one.gres, one.default, one.nodes))
+    kind, cards = card_kind(best.gres)
+    lines = [
+        "# Settings for `oelm run --launcher slurm`; for one command: --slurm time=2:00:00; for a preset: slurm: {...}",
+        f"partition: {best.name}",
+        f"gres: {kind or 'none'}{'' if kind else '  # no cards in this partition'}",
+        f"cpus: {max(1, best.cpus // max(1, cards))}  # cores for each card: a node has {best.cpus}",
+    ]
+    if best.memory > 1:
+        lines.append(f"memory: {int(best.memory / max(1, cards) * 0.9)}M  # a card's share of a node, with room left")
+    if best.limit not in ("infinite", "n/a"):
+        lines.append(f"time: {best.limit}  # the partition's limit; a run that needs longer saves and queues again")
+    else:
+        lines.append("time: 1-00:00:00  # at the limit a run saves and queues again")
+    lines += [
+        "# account: ...",
+        "# qos: ...",
+        "# max_jobs: 2        # how many of your jobs may run at once; the others wait in chains",
+        "# setup:             # shell lines before the run",
+        "#   - module load cuda",
+        "# extra:             # further options of sbatch",
+        "#   - --exclude=node3",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def card_kind(gres: str) -> tuple[str | None, int]:
+    """The kind and number of cards of a node.
+
+    >>> card_kind("gpu:a100:4(S:0-1),nvme:1")
+    ('gpu:a100', 4)
+    """
+    for one in gres.split(","):
+        parts = one.partition("(")[0].split(":")
+        if parts[0] == "gpu":
+            count = int(parts[-1]) if parts[-1].isdigit() else 1
+            return ":".join(part for part in parts if not part.isdigit()), count
+    return None, 0
+
+
+def _sentence(one: Partition) -> str:
+    state = "" if one.up else " (down)"
+    cards = one.gres or "no cards"
+    nodes = f"{one.nodes} node{'s' if one.nodes != 1 else ''}"
+    return f"partition {one.name}{state}: {nodes} with {cards}, {one.cpus} cores, time limit {one.limit}"
+
+
+def _whole(text: str) -> int:
+    digits = text.rstrip("+")
+    return int(digits) if digits.isdigit() else 0
+
+
+_HINTS: tuple[tuple[str, str], ...] = (
+    (r"invalid partition", "set partition in slurm.yaml or with --slurm partition=..."),
+    (r"generic resource|invalid gres|\bgres\b", "set gres in slurm.yaml or with --slurm gres=..., or use --device cpu"),
+    (r"memory specification", "lower memory in slurm.yaml or with --slurm memory=..."),
+    (
+        r"node configuration is not available|more processors than permitted|node count specification|cpu count",
+        "no node has all that was asked for: change gres, cpus, memory, nodes or --per-run, or use --device cpu",
+    ),
+    (r"invalid account|account/partition", "set account in slurm.yaml or with --slurm account=..."),
+    (r"invalid qos", "set qos in slurm.yaml or with --slurm qos=..."),
+    (
+        r"submit ?job|maxsubmit|policy|joblimit|job limit|too many",
+        "your quota of jobs is reached: wait for some to end",
+    ),
+    (r"time limit|--time", "set time in slurm.yaml or with --slurm time=..."),
+    (r"invalid feature|constraint", "set constraint in slurm.yaml or with --slurm constraint=..."),
+    (r"unrecognized option|invalid option|option requires", "correct extra in slurm.yaml"),
+    (r"dependency", "the run it is to wait for is no longer known to Slurm: leave --after out"),
+    (r"unable to contact|connection refused|connect failure|timed out|no answer", "try again when slurmctld is up"),
+)
+
+
+def explain(words: str, site: Site) -> str:
+    """One sentence: Slurm's words, then what to change, with the names this cluster has."""
+    hint = next((text for pattern, text in _HINTS if re.search(pattern, words, re.IGNORECASE)), "")
+    said = f"Slurm refused the job: {words or 'sbatch failed without a word'}"
+    if not hint:
+        return f"{said}. The script is made from slurm.yaml; change what it complains about."
+    return f"{said}; {hint}{_names_here(hint, site)}."
+
+
+def _names_here(hint: str, site: Site) -> str:
+    if not hint.startswith(("set partition", "set gres", "no node")):
+        return ""
+    partitions = discover().partitions
+    if hint.startswith("set partition"):
+        names = list(dict.fromkeys(one.name for one in partitions))
+        return f" (here: {', '.join(names)})" if names else ""
+    kinds = list(dict.fromkeys(one.gres for one in partitions if one.gres and site.partition in (None, one.name)))
+    return f" (cards of a node here: {', '.join(kinds) or 'none'})" if partitions else ""

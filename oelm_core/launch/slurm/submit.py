@@ -1,28 +1,29 @@
-"""Handing a run to Slurm: the folder, the script, the intent, sbatch; and handing it over again to go on."""
+"""Handing a run to Slurm: the folder, the script, the intent, sbatch; and handing it over again to continue."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
+import shlex
 import shutil
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from oelm_core.config import Experiment, as_dict
+from msgspec.structs import replace
+
 from oelm_core.config.slurm import Site
 from oelm_core.errors import BadInput, LabError, Refused
-from oelm_core.launch.local import describe, queued
-from oelm_core.launch.slurm import ask, job_states, lanes, script, submission
-from oelm_core.launch.slurm.command import call
-from oelm_core.launch.slurm.rejection import explain
-from oelm_core.launch.slurm.site import load_site
-from oelm_core.launch.slurm.submission import Submission
-from oelm_core.runs.folder import RunFolder, create_from, remove_tree, runs_dir
+from oelm_core.launch.request import RunRequest, queued_state
+from oelm_core.launch.slurm import job_states, submission
+from oelm_core.launch.slurm.commands import about_names, call
+from oelm_core.launch.slurm.site import explain, load_site
+from oelm_core.launch.spawn import importable
+from oelm_core.runs.folder import RunFolder, create, home, remove_tree, runs_dir
+from oelm_core.runs.schema import RunRecord, RunState, Submission
 from oelm_core.runs.status import ENDED, LIVE
-from oelm_core.runs.store import Run, find_run
+from oelm_core.runs.store import Run, find_run, list_runs
 
 _NOT_SENT = re.compile(r"unable to contact|connect failure|connection refused|configuration source", re.IGNORECASE)
 """Silence before the request left; any other silence may have lost only the answer."""
@@ -32,49 +33,25 @@ class AnswerLost(Refused):
     """sbatch was cut off and Slurm cannot be asked: the job may or may not be there, so the folder stays."""
 
 
-def start(
-    experiment: Experiment,
-    *,
-    seed: int | None = None,
-    device: str = "auto",
-    per_run: int = 1,
-    study: str | None = None,
-    after: str | None = None,
-    after_any: bool = False,
-    pause: float = 0.0,
-    beside: str | None = None,
-    command: list[str] | None = None,
-    root: Path | None = None,
-    overrides: Iterable[str] = (),
-) -> RunFolder:
+def start(request: RunRequest, root: Path | None = None) -> RunFolder:
     """Makes a run folder with its job script and submits it; no folder is left behind when Slurm refuses.
 
-    `overrides` are `--slurm key=value` texts. `beside` is accepted and ignored: Slurm picks the cards.
+    `request.beside` is ignored: Slurm picks the cards.
     """
     root = (root or runs_dir()).absolute()
-    asked = _device(device)
-    site = load_site(experiment.slurm, overrides)
+    device = _device(request.device)
+    site = load_site(request.experiment.slurm, request.slurm)
     if shutil.which("sbatch") is None:
         call("sbatch")  # raises the sentence
-    head = find_run(after, root) if after else None
-    config = {**as_dict(experiment), "seed": experiment.seed if seed is None else seed}
-    request = {
-        "devices_asked": asked,
-        "per_run": per_run,
-        "after": head.id if head else None,
-        "after_any": after_any,
-        "pause": pause,
-        "beside": None,
-        "launcher": "slurm",
-        "worker": os.environ.get("OELM_WORKER"),
-    }
-    content = describe(experiment.id, study, config, request, command)
-    folder = create_from(root, experiment.id, config["seed"], {"run": content, "state": _queued()})
+    head = find_run(request.after, root) if request.after else None
+    record = request.record("slurm", after=head.id if head else None, beside=None)
+    folder = create(root, record, _queued())
     try:
-        waits_for, unmet = _dependency(head, after_any)
-        _write_script(folder, site, asked, per_run, Path.cwd())
+        waits_for, unmet = _dependency(head, request.after_any)
+        _write_script(folder, site, device, request.per_run, Path.cwd())
         if unmet:
-            _end(folder, unmet)
+            ended = replace(_queued(), state="stopped", reason="dependency", message=unmet, ended=time.time())
+            folder.write(ended)
             return folder
         _submit(folder, site, waits_for, root)
     except AnswerLost:
@@ -85,58 +62,33 @@ def start(
     return folder
 
 
-def start_study(
-    study: str,
-    arms: Sequence[Experiment],
-    seeds: Sequence[int],
-    *,
-    started: Callable[[RunFolder], None] = lambda folder: None,
-    **options: Any,
-) -> list[RunFolder]:
-    """Submits every arm of every seed, arms interleaved: A B A B. `started` hears of each; options as for `start`."""
-    folders: list[RunFolder] = []
-    for seed in seeds:
-        for arm in arms:
-            try:
-                folder = start(arm, seed=seed, study=study, **options)
-            except Refused as refused:
-                if not folders:
-                    raise
-                total = len(seeds) * len(arms)
-                raise Refused(f"{refused} {len(folders)} of {total} runs were submitted and stay queued.") from None
-            folders.append(folder)
-            started(folder)
-    return folders
-
-
 def resume(
     run: Run | RunFolder, force: bool = False, *, overrides: Iterable[str] = (), root: Path | None = None
 ) -> RunFolder:
     """Submits a run that ended early again, with the script in its folder (edits count) or, if overridden, anew."""
     folder = run if isinstance(run, RunFolder) else run.folder
     _refuse_unless_over(folder, force)
-    content = folder.read_dict("run") or {}
+    record = folder.read(RunRecord) or RunRecord(config={})
     overrides = list(overrides)
-    site = load_site((content.get("config") or {}).get("slurm"), overrides)
+    site = load_site(record.setting("slurm"), overrides)
     if overrides or not submission.script_path(folder).is_file():
-        cwd = Path(str(content.get("cwd") or Path.cwd()))
-        asked = str(content.get("devices_asked") or "auto")
-        _write_script(folder, site, asked, int(content.get("per_run") or 1), cwd)
-    before = folder.read_dict("state")
+        cwd = Path(record.cwd or Path.cwd())
+        _write_script(folder, site, record.devices_asked or "auto", record.per_run, cwd)
+    before = folder.read(RunState)
     try:
         _submit(folder, site, [], (root or folder.path.parent).absolute(), state=_queued(before))
     except AnswerLost:
         raise
     except LabError:
         if before is not None:
-            folder.write_dict("state", before)
+            folder.write(before)
         raise
     return folder
 
 
 def _refuse_unless_over(folder: RunFolder, force: bool) -> None:
     last = submission.last(folder)
-    if last is not None and last.being_sent:
+    if last is not None and submission.being_sent(last):
         raise Refused(f"{folder.id} is just being submitted; see `oelm runs`.")
     truth = job_states.run_status(folder)  # adopts a job whose submission was cut short
     if truth.state in LIVE and truth.state == "queued" and last is not None and last.job is None:
@@ -152,14 +104,14 @@ def _refuse_unless_over(folder: RunFolder, force: bool) -> None:
 
 
 def _submit(
-    folder: RunFolder, site: Site, waits_for: list[str], root: Path, state: dict[str, Any] | None = None
+    folder: RunFolder, site: Site, waits_for: list[str], root: Path, state: RunState | None = None
 ) -> Submission:
     """Intent first, then sbatch: whatever dies in between, the job is found again by its name, never sent twice."""
-    lane, before = lanes.choose(site.max_jobs, root, folder.id)
+    lane, before = choose_lane(site.max_jobs, root, folder.id)
     conditions = [*waits_for, *(["afterany:" + ":".join(before)] if before else [])]
     intent = submission.intend(folder, lane)
     if state is not None:
-        folder.write_dict("state", state)
+        folder.write(state)
     options = ["--parsable", f"--job-name={intent.name}"]
     options += [f"--dependency={','.join(conditions)}"] if conditions else []
     answer = call("sbatch", *options, str(submission.script_path(folder)), patience=60)
@@ -167,7 +119,7 @@ def _submit(
     if not job:
         submission.withdraw(folder, intent)
         raise Refused(explain(answer.error, site))
-    handed = dataclasses.replace(intent, job=job)
+    handed = replace(intent, job=job)
     submission.record(folder, handed)
     return handed
 
@@ -178,10 +130,10 @@ def _find(intent: Submission, error: str, unreachable: bool) -> str | None:
         return None
     deadline = time.monotonic() + 30
     while True:
-        told = ask.about_names([intent.name])
+        told = about_names([intent.name])
         if told.silence is None:
-            found = told.words.get(intent.name)
-            return found.job if found else None
+            found = told.jobs.get(intent.name)
+            return found.id if found else None
         if time.monotonic() > deadline:
             raise AnswerLost(
                 f"Slurm's answer to the submission of {intent.name} was lost ({error}). If the job is there, "
@@ -195,7 +147,7 @@ def _dependency(head: Run | None, after_any: bool) -> tuple[list[str], str | Non
     if head is None:
         return [], None
     if head.launcher == "slurm":
-        head = job_states.overlay([head], job_states.Desk())[0]
+        head = job_states.overlay([head], job_states.SlurmCache())[0]
     if head.state in ENDED:
         if head.state == "finished" or after_any:
             return [], None
@@ -216,7 +168,7 @@ def _device(device: str) -> str:
 
 
 def _write_script(folder: RunFolder, site: Site, device: str, per_run: int, cwd: Path) -> None:
-    text = script.render(site, folder, device=device, per_run=per_run, cwd=cwd)
+    text = render_script(site, folder, device=device, per_run=per_run, cwd=cwd)
     path = submission.script_path(folder)
     try:
         path.parent.mkdir(exist_ok=True)
@@ -226,12 +178,111 @@ def _write_script(folder: RunFolder, site: Site, device: str, per_run: int, cwd:
         raise Refused(f"cannot write {path}: {error.strerror}.") from None
 
 
-def _queued(before: dict[str, Any] | None = None) -> dict[str, Any]:
+def _queued(before: RunState | None = None) -> RunState:
     """state.json of a run in Slurm's hands; what was reached before stays to be seen."""
-    kept: dict[str, Any] = {key: before[key] for key in ("step", "total", "attempt") if before and key in before}
-    return {**queued(), **kept, "launcher": "slurm"}
+    state = queued_state()
+    state.launcher = "slurm"
+    if before is not None:
+        state.step, state.total, state.attempt = before.step, before.total, before.attempt
+    return state
 
 
-def _end(folder: RunFolder, why: str) -> None:
-    state = {**_queued(), "state": "stopped", "reason": "dependency", "message": why, "ended": time.time()}
-    folder.write_dict("state", state)
+def choose_lane(max_jobs: int | None, root: Path, own: str) -> tuple[int | None, list[str]]:
+    """`max_jobs`: runs form so many lanes, each a chain of jobs, so that no more than that many run at once.
+
+    (lane, jobs to wait for): the shortest lane, behind everything in it. (None, []) without a cap.
+
+    A job waits for all jobs of its lane, not only for the last: when that one is cancelled while it is pending,
+    those before it still hold the lane.
+    """
+    if max_jobs is None:
+        return None, []
+    lanes: dict[int, list[str]] = {number: [] for number in range(max_jobs)}
+    for lane, job in _jobs_under_way(root, own):
+        lanes[lane % max_jobs].append(job)
+    shortest = min(lanes, key=lambda number: len(lanes[number]))
+    return shortest, lanes[shortest]
+
+
+def _jobs_under_way(root: Path, own: str) -> list[tuple[int, str]]:
+    """(lane, job) of every run of this folder that Slurm still has, oldest first."""
+    ours = [run for run in reversed(list_runs(root)) if run.launcher == "slurm" and run.id != own]
+    found = []
+    for run in job_states.overlay(ours, job_states.SlurmCache()):
+        handed = submission.last(run.folder) if run.state not in ENDED else None
+        if handed is not None and handed.job is not None:
+            found.append((handed.lane or 0, handed.job))
+    return found
+
+
+def render_script(
+    site: Site,
+    folder: RunFolder,
+    *,
+    device: str,
+    per_run: int,
+    cwd: Path,
+    python: str = sys.executable,
+    environment: dict[str, str] | None = None,
+) -> str:
+    """The script; `device` is auto or cpu, for Slurm picks the cards."""
+    options = _options(site, folder, device, per_run, cwd)
+    command = [site.python or python, "-m", "oelm_core.launch.runner", f"--run-folder={folder.path}"]
+    lines = [
+        "#!/bin/bash",
+        f"# Run {folder.id} of OELM Lab. Edit it and submit it again with `oelm resume {folder.id}`,",
+        "# or by hand with sbatch: it goes on from the newest checkpoint.",
+        *(f"#SBATCH {option}" for option in options),
+        "",
+        *(f"export {key}={shlex.quote(value)}" for key, value in _variables(site, folder, environment).items()),
+        *([""] if site.setup else []),
+        *site.setup,
+        "",
+        "# exec: the runner takes this shell's place, so Slurm's signals reach it",
+        f"exec {shlex.join(command)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _options(site: Site, folder: RunFolder, device: str, per_run: int, cwd: Path) -> list[str]:
+    output = str(folder.path / "slurm" / "job.log").replace("%", "%%")
+    options = [
+        f"--job-name={folder.id}",
+        f"--chdir={_quoted(str(cwd))}",
+        f"--output={_quoted(output)}",
+        "--open-mode=append",
+        "--requeue",
+        f"--signal=B:USR2@{site.signal_seconds}",
+        "--kill-on-invalid-dep=yes",
+        f"--nodes={site.nodes}",
+        "--ntasks-per-node=1",
+        f"--cpus-per-task={site.cpus * per_run}",
+    ]
+    if device != "cpu" and site.gres:
+        options.append(f"--gres={site.gres}:{per_run}")
+    for name, value in (
+        ("partition", site.partition),
+        ("account", site.account),
+        ("qos", site.qos),
+        ("constraint", site.constraint),
+        ("mem", site.memory),
+        ("time", site.time),
+    ):
+        if value is not None:
+            options.append(f"--{name}={_quoted(value)}")
+    return [*options, *site.extra]
+
+
+def _variables(site: Site, folder: RunFolder, environment: dict[str, str] | None) -> dict[str, str]:
+    """What the runner must know on the node, whoever submits the script and from where."""
+    ours = importable(dict(os.environ) if environment is None else environment)
+    variables: dict[str, str] = {key: ours[key] for key in ("PYTHONPATH", "PYTHONSAFEPATH") if key in ours}
+    variables["OELM_HOME"] = str(home())
+    variables["OELM_JOB_OF"] = folder.id
+    variables["OELM_MAX_REQUEUES"] = str(site.max_requeues)
+    return variables
+
+
+def _quoted(text: str) -> str:
+    """sbatch reads quotes in its option lines, but knows nothing of a shell."""
+    return f'"{text}"' if any(letter.isspace() or letter in "#'" for letter in text) else text

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
+from msgspec.structs import replace
 
-from oelm_core.devices.reading import Reading
+from oelm_core.devices.card import Card, CardProcess
 from oelm_core.launch import lease
 from oelm_core.runs.folder import runs_dir
 
@@ -42,54 +44,29 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class GpuProcess:
-    pid: int
-    user: str | None
-    command: str | None
-    memory: int | None
-    run: str | None
-    """Id of the run of ours it belongs to."""
-
-
-@dataclass(frozen=True)
-class Gpu(Reading):
-    """A card with who is on it and which run holds it."""
-
-    processes: tuple[GpuProcess, ...] = ()
-    lease: str | None = None
-    """Id of the run that holds it."""
-
-    @property
-    def label(self) -> str:
-        return str(self.index) if self.mig is None else f"{self.index}:{self.mig}"
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Everything `oelm gpus` and the screen show."""
+class MachineSnapshot:
+    """Everything `oelm gpus` and the screen show of this machine."""
 
     host: str
     t: float
     cpu: Cpu
     memory: Memory
     disk: Disk | None
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[Card, ...] = ()
     driver_error: str | None = None
     """Why there are no cards, when a driver is installed but does not work."""
     no_driver: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The contract's shape, `{host, cpu, gpus: [...]}`, with what else is known added."""
-        content = asdict(self)
-        content["cpu"]["load"] = list(content["cpu"]["load"])
-        content["gpus"] = [{**gpu, "processes": list(gpu["processes"])} for gpu in content["gpus"]]
+        content: dict[str, Any] = msgspec.to_builtins(self)
         return content
 
 
-def snapshot(root: Path | None = None) -> Snapshot:
+def snapshot(root: Path | None = None) -> MachineSnapshot:
     """Looks at the machine now. May take long when a driver hangs: the screen asks a Sampler instead."""
     gpus, driver_error, absent = _gpus()
-    return Snapshot(
+    return MachineSnapshot(
         host=os.uname().nodename,
         t=time.time(),
         cpu=_cpu(),
@@ -101,12 +78,12 @@ def snapshot(root: Path | None = None) -> Snapshot:
     )
 
 
-def without_gpus(root: Path | None = None) -> Snapshot:
+def without_gpus(root: Path | None = None) -> MachineSnapshot:
     """The quick part alone, for a first picture before NVML has answered."""
-    return Snapshot(os.uname().nodename, time.time(), _cpu(), _memory(), _disk(root or runs_dir()))
+    return MachineSnapshot(os.uname().nodename, time.time(), _cpu(), _memory(), _disk(root or runs_dir()))
 
 
-def _gpus() -> tuple[tuple[Gpu, ...], str | None, bool]:
+def _gpus() -> tuple[tuple[Card, ...], str | None, bool]:
     """(cards, what is wrong with the driver, whether there is none)."""
     from oelm_core.devices.nvml import NoDriver, read_cards
 
@@ -114,21 +91,21 @@ def _gpus() -> tuple[tuple[Gpu, ...], str | None, bool]:
         cards = read_cards()
     except NoDriver as error:
         return (), str(error) if error.broken else None, not error.broken
-    found = []
-    for card in cards:
-        processes = tuple(_process(one.pid, one.memory) for one in card.processes)
-        holder = lease.holder(card.uuid) if card.uuid else None
-        fields = {**card.__dict__, "processes": processes, "lease": holder.get("run") if holder else None}
-        found.append(Gpu(**fields))
-    return tuple(found), None, False
+    return tuple(_with_holders(card) for card in cards), None, False
 
 
-def _process(pid: int, memory: int | None) -> GpuProcess:
+def _with_holders(card: Card) -> Card:
+    """The card with who is on it and which run holds it."""
+    holder = lease.holder(card.uuid) if card.uuid else None
+    return replace(card, processes=tuple(map(_described, card.processes)), lease=holder.run if holder else None)
+
+
+def _described(process: CardProcess) -> CardProcess:
     """Who is behind a pid; another user's details may be hidden, and the process may be gone by now."""
     user = command = None
     arguments: list[str] = []
     try:
-        one = psutil.Process(pid)
+        one = psutil.Process(process.pid)
         with one.oneshot():
             user = one.username()
             arguments = one.cmdline()
@@ -136,7 +113,7 @@ def _process(pid: int, memory: int | None) -> GpuProcess:
     except psutil.Error:
         pass
     folders = [part.removeprefix("--run-folder=") for part in arguments if part.startswith("--run-folder=")]
-    return GpuProcess(pid, user, command, memory, Path(folders[0]).name if folders else None)
+    return replace(process, user=user, command=command, run=Path(folders[0]).name if folders else None)
 
 
 def _cpu() -> Cpu:

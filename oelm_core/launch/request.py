@@ -1,0 +1,199 @@
+"""What is asked for when something is launched: the same request from the command line and from the screen's form."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oelm_core.config import Experiment, as_dict, config_hash, override
+from oelm_core.launch import launcher as launchers
+from oelm_core.runs import process
+from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Arrival, RunRecord, RunState
+
+if TYPE_CHECKING:
+    from oelm_core.config.catalogue import Catalogue
+
+PACKAGES = (
+    *("oelm-lab", "torch", "transformers", "tokenizers", "datasets", "numpy", "scipy"),
+    *("peft", "safetensors", "accelerate", "nvidia-ml-py"),
+)
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One run: an arm with its settings, a seed, and where and when it may run."""
+
+    experiment: Experiment
+    seed: int
+    device: str = "auto"
+    """auto, cpu, or the cards it may take: 2,3."""
+    per_run: int = 1
+    """Devices of one run."""
+    study: str | None = None
+    after: str | None = None
+    """A run to wait for."""
+    after_any: bool = False
+    pause: float = 0.0
+    """Seconds its device must have rested."""
+    beside: str | None = None
+    """A run on whose very device this one is to run, so that the two compare."""
+    slurm: tuple[str, ...] = ()
+    """Texts of --slurm."""
+    command: tuple[str, ...] = ()
+
+    def record(self, launcher: str, *, after: str | None, beside: str | None) -> RunRecord:
+        """run.json; `after` and `beside` are ids by now."""
+        config = {**as_dict(self.experiment), "seed": self.seed}
+        device = self.device.strip()
+        return RunRecord(
+            preset=self.experiment.id,
+            study=self.study,
+            config=config,
+            config_hash=config_hash(config),
+            seed=self.seed,
+            command=list(self.command or sys.argv),
+            cwd=os.getcwd(),
+            host=process.host(),
+            devices_asked=device.lower() if device.lower() in ("auto", "cpu") else device,
+            per_run=self.per_run,
+            after=after,
+            after_any=self.after_any,
+            pause=self.pause,
+            beside=beside,
+            launcher=launcher,
+            worker=os.environ.get("OELM_WORKER"),
+            arrival=Arrival(process.boot_id(), process.since_boot()),
+            git_commit=git_commit(),
+            versions=package_versions(),
+            created=time.time(),
+        )
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """Presets or a study, over seeds: everything one `oelm run`, `oelm study` or launch form asks for."""
+
+    presets: tuple[str, ...] = ()
+    study: str | None = None
+    seeds: tuple[int, ...] = ()
+    """None means the preset's own, or the study's list."""
+    settings: tuple[str, ...] = ()
+    """Texts of --set."""
+    device: str = "auto"
+    per_run: int = 1
+    after: str | None = None
+    after_any: bool = False
+    launcher: str = "local"
+    slurm: tuple[str, ...] = ()
+    catalogue: str | None = None
+    """The folder of the user's own presets, where one was named."""
+
+    def experiments(self, catalogue: Catalogue) -> list[Experiment]:
+        """The arms with the settings applied; BadInput with one sentence when they do not fit."""
+        launchers.check_launcher(self.launcher, self.slurm)
+        names = catalogue.study(self.study).arms if self.study else self.presets
+        return [override(catalogue.named(name), self.settings) for name in names]
+
+    def run_count(self, catalogue: Catalogue) -> int:
+        if self.study:
+            study = catalogue.study(self.study)
+            return len(study.arms) * len(self.seeds or study.seeds)
+        return len(self.presets) * max(1, len(self.seeds))
+
+    def requests(self, catalogue: Catalogue, command: Sequence[str]) -> list[RunRequest]:
+        """One request a run: a study's arms interleaved (A B A B), presets one after the other."""
+        from oelm_core.runs.store import find_run
+
+        study = catalogue.study(self.study) if self.study else None
+        arms = self.experiments(catalogue)
+        # Found once: with several arms, @last would else mean the arm just started.
+        after = find_run(self.after).id if self.after else None
+        pairs = [(arm, seed) for seed in self.seeds or study.seeds for arm in arms] if study else []
+        pairs = pairs or [(arm, seed) for arm in arms for seed in dict.fromkeys(self.seeds or (arm.seed,))]
+        return [
+            RunRequest(
+                arm,
+                seed,
+                self.device,
+                self.per_run,
+                study=study.id if study else None,
+                after=after,
+                after_any=self.after_any,
+                pause=study.pause if study else 0.0,
+                slurm=self.slurm,
+                command=tuple(command),
+            )
+            for arm, seed in pairs
+        ]
+
+    def start(
+        self, catalogue: Catalogue, command: Sequence[str], started: Callable[[RunFolder], object]
+    ) -> list[RunFolder]:
+        """Starts everything; `started` hears of each run as it is queued."""
+        return launchers.start_all(self.launcher, self.requests(catalogue, command), started)
+
+    def command(self) -> list[str]:
+        """The same thing on the command line."""
+        words = ["oelm", "study", self.study] if self.study else ["oelm", "run", *self.presets]
+        if self.device != "auto":
+            words += ["--device", self.device]
+        if self.per_run != 1:
+            words += ["--per-run", str(self.per_run)]
+        words += [part for seed in self.seeds for part in ("--seed", str(seed))]
+        words += [part for text in self.settings for part in ("--set", text)]
+        if self.after:
+            words += ["--after", self.after]
+        if self.after_any:
+            words.append("--after-any")
+        if self.launcher != "local":
+            words += ["--launcher", self.launcher]
+        words += [part for text in self.slurm for part in ("--slurm", text)]
+        if self.catalogue:
+            words += ["--presets", self.catalogue]
+        return words
+
+
+def queued_state() -> RunState:
+    """state.json before a runner has the run."""
+    me = process.me()
+    return RunState(state="queued", host=me.host, boot_id=me.boot_id, boot_time=me.boot_time, heartbeat=time.time())
+
+
+@functools.lru_cache(maxsize=1)
+def git_commit() -> str | None:
+    """The commit of the checkout this package runs from, with `+changes` when files differ; None when installed."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"],
+            capture_output=True,
+            text=True,
+            timeout=2,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None
+
+
+@functools.lru_cache(maxsize=1)
+def package_versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
