@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from oelm_core.compare.comparison import GRADES, Arm, Comparison, Finding, Group
 from oelm_core.compare.settings import settings_of, shown
@@ -34,14 +35,22 @@ MEASURES = (
 """Those with a column of their own in the rows."""
 
 
+class ChartLine(NamedTuple):
+    """A run's curve; those of one arm look alike."""
+
+    arm: str
+    label: str
+    points: tuple[tuple[int, float], ...]
+
+
 @dataclass(frozen=True)
 class ReportChart:
-    """One plot of a metric: lines of (label, points)."""
+    """One plot of a metric by step."""
 
     title: str
     x: str
     metric: str
-    lines: tuple[tuple[str, tuple[tuple[int, float], ...]], ...]
+    lines: tuple[ChartLine, ...]
     logarithmic: bool = False
 
 
@@ -155,17 +164,15 @@ def _curves(comparison: Comparison, translate: Translations) -> ReportSection:
         curves = ((group.metric, "validation"), ("loss", "validation"), ("train_loss", "training"))
         for key, where in dict.fromkeys(curves):
             lines = tuple(
-                (_line_name(arm, curve.seed), curve.points) for arm in group.arms for curve in arm.curves.get(key, ())
+                ChartLine(arm.id, arm.id if len(arm.seeds) == 1 else f"{arm.id} s{curve.seed}", curve.points)
+                for arm in group.arms
+                for curve in arm.curves.get(key, ())
             )
             if lines:
                 title = f"{group_title(group)}: {translate(where)}, {translate(key.removeprefix('train_'))}"
                 charts.append(ReportChart(title, translate("Step"), key, lines, logarithmic=key == "perplexity"))
     tables = tuple(curve_table(group, translate) for group in comparison.groups)
     return ReportSection(translate("Curves"), tables=tables, charts=tuple(charts))
-
-
-def _line_name(arm: Arm, seed: int) -> str:
-    return arm.id if len(arm.seeds) == 1 else f"{arm.id} s{seed}"
 
 
 def _fairness(comparison: Comparison, translate: Translations) -> ReportSection:

@@ -19,8 +19,7 @@ COLOURS = 8
 
 def svg_chart(chart: ReportChart) -> str:
     """One figure: axes, a line per run (colour by arm, dash by seed), and its points as data for the script."""
-    points = [point for _, line in chart.lines for point in line]
-    finite = [(x, y) for x, y in points if math.isfinite(y)]
+    finite = [(x, y) for line in chart.lines for x, y in line.points if math.isfinite(y)]
     if not finite:
         return ""
     steps = [x for x, _ in finite]
@@ -37,29 +36,29 @@ def svg_chart(chart: ReportChart) -> str:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
 
     parts = [_axes(chart, (first, last), (low, high), across, down)]
-    data = []
-    for (label, line), (colour, dash) in zip(chart.lines, line_styles(chart), strict=True):
-        shown = [(x, y) for x, y in line if math.isfinite(y) and (y > 0 or not logarithmic)]
+    keys, data = [], []
+    for line, (colour, dash) in zip(chart.lines, _line_styles(chart), strict=True):
+        label = html.escape(line.label)
+        shown = [(x, y) for x, y in line.points if math.isfinite(y) and (y > 0 or not logarithmic)]
         path = " ".join(f"{across(x):.1f},{down(y):.1f}" for x, y in shown)
         style = f' stroke-dasharray="{dash}"' if dash else ""
+        keys.append(
+            '<span class="key"><svg width="26" height="8">'
+            f'<line class="line c{colour}" x1="1" x2="25" y1="4" y2="4"{style}/></svg>{label}</span>'
+        )
         parts.append(f'<polyline class="line c{colour}" points="{path}"{style}/>')
         if len(shown) <= 40:
             parts += [
                 f'<circle class="dot c{colour}" cx="{across(x):.1f}" cy="{down(y):.1f}" r="2.4">'
-                f"<title>{html.escape(label)}, {whole(x)}: {metric_value(chart.metric, y, unit=True)}</title></circle>"
+                f"<title>{label}, {whole(x)}: {metric_value(chart.metric, y, unit=True)}</title></circle>"
                 for x, y in shown
             ]
-        data.append(
-            {
-                "label": label,
-                "colour": colour,
-                "points": [[x, round(across(x), 1), round(down(y), 1), y] for x, y in shown],
-            }
-        )
+        points = [[x, round(across(x), 1), round(down(y), 1), y] for x, y in shown]
+        data.append({"label": line.label, "colour": colour, "points": points})
     payload = html.escape(json.dumps(data, separators=(",", ":")), quote=True)
     title, share = html.escape(chart.title), ' data-share="1"' if metric_named(chart.metric).is_share else ""
     return (
-        f'<figure class="chart"><figcaption>{title}</figcaption>{_legend(chart)}'
+        f'<figure class="chart"><figcaption>{title}</figcaption><div class="legend">{"".join(keys)}</div>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}"{share} '
         f'data-lines="{payload}">'
         f'{"".join(parts)}<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/></svg>'
@@ -67,18 +66,14 @@ def svg_chart(chart: ReportChart) -> str:
     )
 
 
-def line_styles(chart: ReportChart) -> list[tuple[int, str]]:
+def _line_styles(chart: ReportChart) -> list[tuple[int, str]]:
     """(colour number, dash) of each line: one colour an arm, seeds of an arm told apart by dashes."""
-    arms: list[str] = []
-    seen: dict[str, int] = {}
+    lines_of: dict[str, int] = {}  # arms in their order, and how many lines of each came before
     styles = []
-    for label, _ in chart.lines:
-        arm = label.rpartition(" s")[0] if label.rpartition(" s")[2].isdigit() else label
-        if arm not in arms:
-            arms.append(arm)
-        place = seen.get(arm, 0)
-        seen[arm] = place + 1
-        styles.append((arms.index(arm) % COLOURS, DASHES[place % len(DASHES)]))
+    for line in chart.lines:
+        dash = DASHES[lines_of.setdefault(line.arm, 0) % len(DASHES)]
+        lines_of[line.arm] += 1
+        styles.append((list(lines_of).index(line.arm) % COLOURS, dash))
     return styles
 
 
@@ -130,14 +125,3 @@ def _axes(
         f'<text class="label" x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">{html.escape(chart.x)}</text>'
     )
     return "".join(parts)
-
-
-def _legend(chart: ReportChart) -> str:
-    items = []
-    for (label, _), (colour, dash) in zip(chart.lines, line_styles(chart), strict=True):
-        style = f' stroke-dasharray="{dash}"' if dash else ""
-        items.append(
-            '<span class="key"><svg width="26" height="8">'
-            f'<line class="line c{colour}" x1="1" x2="25" y1="4" y2="4"{style}/></svg>{html.escape(label)}</span>'
-        )
-    return f'<div class="legend">{"".join(items)}</div>'

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from oelm_core import formatting
-from oelm_core.formatting import metric_value, p_value, points, relative, size, step_time
+from oelm_core.formatting import metric_value, p_value, relative, size, step_time
 from oelm_core.registry import method_name
 from oelm_tui import glyphs
 from oelm_tui.render.config import flat, said
@@ -123,8 +123,7 @@ def _metric(group: Group, arm: Arm, pair: Pair | None) -> list[Span]:
     cell = [(_spread(arm.metric, lambda v: metric_value(group.metric, v, unit=True)), "label")]
     if pair is not None and pair.delta is not None:
         worse = (pair.delta > 0) == (group.direction == "lower") and pair.delta != 0
-        words = points(pair.delta) if pair.kind == "points" else relative(pair.delta)
-        cell.append((f"  {words}", "bad" if worse else "ok"))
+        cell.append((f"  {formatting.gap(group.metric, pair.delta)}", "bad" if worse else "ok"))
         cell.append((" worse" if worse else " better" if pair.delta else " equal", "faint"))
     return cell
 
@@ -132,10 +131,7 @@ def _metric(group: Group, arm: Arm, pair: Pair | None) -> list[Span]:
 def _interval(pair: Pair | None) -> list[Span]:
     if pair is None or pair.interval is None:
         return [("", "")]
-    low, high = pair.interval
-    if pair.kind == "points":
-        return [(f"[{low * 100:+.2f}, {high * 100:+.2f}] pp", "")]
-    return [(f"[{low * 100:+.1f}, {high * 100:+.1f}] %", "")]
+    return [(formatting.interval(pair.metric, pair.interval), "")]
 
 
 def _significance(pair: Pair | None) -> list[Span]:
@@ -161,7 +157,7 @@ def _published(group: Group, arm: Arm) -> list[Span]:
 
 
 _MEASURED: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
-    ("trainable", "trainable", lambda v: f"{v:,.0f}", "parameter_saving"),
+    ("trainable", "trainable", formatting.whole, "parameter_saving"),
     ("per step", "step_time", step_time, "step_time_delta"),
     ("whole run", "seconds", formatting.duration, "seconds_delta"),
     ("peak memory", "memory", size, "memory_delta"),

@@ -20,7 +20,7 @@ from oelm_core.compare.comparison import Finding
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.errors import BadInput
 from oelm_core.report import FORMATS, ExportFormat, format_named, format_of_file, render, render_audit
-from oelm_core.report.document import ReportChart, audit_report
+from oelm_core.report.document import ChartLine, ReportChart, audit_report
 from oelm_core.report.latex import escape
 from oelm_core.report.svg import svg_chart, ticks
 from oelm_core.report.terminal import findings_table, terminal_report
@@ -249,5 +249,5 @@ def test_a_command_in_latex_can_be_copied_from_the_page():
 
 
 def test_a_short_run_has_whole_steps_on_its_axis():
-    svg = svg_chart(ReportChart("t", "Step", "loss", (("arm", ((2, 0.7), (4, 0.6))),)))
+    svg = svg_chart(ReportChart("t", "Step", "loss", (ChartLine("arm", "arm", ((2, 0.7), (4, 0.6))),)))
     assert re.findall(r'text-anchor="middle">(\d+)<', svg) == ["2", "3", "4"]
