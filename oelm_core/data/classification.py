@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oelm_core.data import files, sets
+from oelm_core.data import files, hub, sets
 from oelm_core.data.tokenizers import tokenizer_hash
-from oelm_core.errors import BadData, BadInput, NotFound
+from oelm_core.errors import BadData, BadInput
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -154,28 +154,8 @@ def _table_source(tables: list[Path]) -> Source:
 
 
 def _hub_source(named: sets.NamedSet, place: sets.Split) -> Source:
-    table = load_from_hub(named.name, place)
+    table = hub.load_split(named.name, place)
     return Source(f"{place.repo} ({place.name})", str(table._fingerprint), lambda: table)
-
-
-def load_from_hub(name: str, place: sets.Split, streaming: bool = False) -> Any:
-    """A split through the `datasets` library: its cache, or the network where there is one."""
-    import datasets
-
-    datasets.disable_progress_bars()
-    try:
-        return datasets.load_dataset(place.repo, place.config, split=place.name, streaming=streaming)
-    except Exception as error:  # the library raises a dozen kinds for "cannot reach it"
-        looked = map(str, (sets.kept_folder(name), *(sets.hub_cache_folders(place) or sets.hub_caches())))
-        raise NotFound(
-            f"dataset {name} ({place.repo}, {place.name}) is not here and cannot be fetched"
-            f" ({_why(error)}); looked in {', '.join(looked)}."
-            f" To get it: {sets.how_to_get(name)}."
-        ) from None
-
-
-def _why(error: Exception) -> str:
-    return "no network" if "onnect" in str(error) or "ffline" in str(error) else type(error).__name__
 
 
 def text_columns(data: Data, found: Iterable[str], where: str) -> tuple[str, ...]:

@@ -1,10 +1,14 @@
-"""Tokenises a language set once into flat token files with a manifest; an interrupted preparation goes on."""
+"""`oelm data prepare`: text tokenised once into flat token files with a manifest, labelled sets kept as tables.
+
+An interrupted preparation continues where it stopped.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oelm_core.data import files, network, sets
+from oelm_core.data import files, hub, sets
 from oelm_core.data.tokenizers import load_named, load_tokenizer, tokenizer_hash
 from oelm_core.errors import BadData, Refused
 from oelm_core.runs.folder import read_json, write_json
@@ -53,7 +57,7 @@ class HeldOut:
     seed: int
 
     def chosen(self, document: int) -> bool:
-        """A pure function of (seed, number), so an interrupted preparation goes on with the same choice."""
+        """A pure function of (seed, number), so an interrupted preparation continues with the same choice."""
         digest = hashlib.blake2b(f"{self.seed}:{document}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") < self.fraction * 2**64
 
@@ -67,9 +71,7 @@ def prepare(
     path: str | None = None,
 ) -> Path:
     """Fetches a named set, or an experiment's data, and keeps it where runs find it. Returns its folder."""
-    from oelm_core.data import tables
-
-    network.stay_offline_if_unreachable()
+    hub.stay_offline_if_unreachable()
     experiment = None if isinstance(what, str) else what
     name = what if isinstance(what, str) else what.data.name
     path = path or (experiment.data.path if experiment else None)
@@ -84,7 +86,7 @@ def prepare(
             raise BadData(
                 f"{name}: files of a classification set are read as they are; give them as data.path to a run."
             )
-        return tables.keep(named, folder, progress)
+        return keep_tables(named, folder, progress)
     if workers:  # read once, by the tokenizer's thread pool, when it first starts
         os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
     if experiment and not tokenizer:
@@ -105,6 +107,34 @@ def prepare(
         raise Refused(
             f"cannot write {folder}: {error.strerror or error}; what is there is kept, run the same command again."
         ) from None
+
+
+def keep_tables(named: sets.NamedSet, folder: Path, progress: Progress | None = None) -> Path:
+    """Writes each split of a classification set as JSON lines, text columns and label number, and a manifest."""
+    if read_json(folder / "manifest.json") is not None:
+        return folder
+    splits = {}
+    done = 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for split, place in named.splits.items():
+            table = hub.load_split(named.name, place)
+            file = folder / f"{split}.jsonl"
+            draft = folder / f".{split}.jsonl.part"
+            with open(draft, "w", encoding="utf-8") as out:
+                for row in table:
+                    columns = {column: row[column] for column in (*named.text, "label")}
+                    out.write(json.dumps(columns, ensure_ascii=False) + "\n")
+            os.replace(draft, file)
+            done += len(table)
+            splits[split] = {"file": file.name, "examples": len(table), "fingerprint": files.fingerprint_files([file])}
+            if progress:
+                progress(done, 0, len(splits) / len(named.splits))
+        manifest = {"schema": 1, "kind": "table", "name": named.name, "splits": splits, "created": time.time()}
+        write_json(folder / "manifest.json", manifest)
+    except OSError as error:
+        raise Refused(f"cannot write {folder}: {error.strerror or error}.") from None
+    return folder
 
 
 def text_sources(name: str, path: str | None, column: str = "text", partly: bool = False) -> dict[str, TextSource]:
@@ -141,9 +171,7 @@ def _file_source(texts: list[Path], column: str) -> TextSource:
 
 
 def _hub_source(name: str, place: sets.Split, partly: bool) -> TextSource:
-    from oelm_core.data.classification import load_from_hub
-
-    table = load_from_hub(name, place, streaming=partly)
+    table = hub.load_split(name, place, streaming=partly)
     return TextSource(
         f"{place.repo} ({place.name})",
         f"{place.repo} {place.config} {place.name}" if partly else str(table._fingerprint),
@@ -162,7 +190,7 @@ def write_tokens(
     progress: Progress | None = None,
     max_tokens: int | None = None,
 ) -> Path:
-    """Tokenises sources into `folder`: train.bin, validation.bin, manifest.json. Goes on where it was interrupted.
+    """Tokenises sources into `folder`: train.bin, validation.bin, manifest.json. Continues where it was interrupted.
 
     With max_tokens, reading the training text stops soon after that many.
     """

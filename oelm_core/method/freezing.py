@@ -1,4 +1,4 @@
-"""What trains: freezing of Q/K by module identity, the integrity of heads, hashes, and the optimiser's groups."""
+"""What trains and when: freezing of Q/K, the integrity of heads, hashes, unfreezing, and the optimiser's groups."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from oelm_core.config import Experiment, Method
+from oelm_core.config.limits import unfreezing_starts
 from oelm_core.errors import BadInput, LabError
 from oelm_core.method.initialisers import chosen_layers
-from oelm_core.method.unfreezing import UnfreezeSchedule
 from oelm_core.models.peers import trains_under
 from oelm_core.models.structure import AttentionLayer, attention_layers, head_modules
 
@@ -145,6 +145,48 @@ def _digest(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
         digest.update(f"{name} {raw.dtype} {list(raw.shape)}\n".encode())
         digest.update(raw.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class UnfreezeSchedule:
+    """When frozen layers begin to train: a function of the step alone, so a resumed run needs no memory of it.
+
+    Steps are counted from 0: at step `starts[layer]` the layer takes part for the first time.
+    """
+
+    starts: dict[int, int]
+    warmup: int
+
+    @classmethod
+    def of(cls, experiment: Experiment, layers: int, total_steps: int | None = None) -> UnfreezeSchedule | None:
+        """The schedule of an experiment, or None; refused when a layer would start past the end of training."""
+        unfreeze = experiment.method.unfreeze
+        if unfreeze is None:
+            return None
+        total = total_steps or experiment.train.max_steps
+        if total is None:
+            raise BadInput(f"{experiment.id}: method.unfreeze needs the number of steps; give train.max_steps.")
+        starts = unfreezing_starts(unfreeze, chosen_layers(experiment.method, layers), total)
+        late = [layer for layer, start in starts.items() if start >= total]
+        if late:
+            raise BadInput(
+                f"{experiment.id}: method.unfreeze lets layer {late[0]} go at step {starts[late[0]]}, "
+                f"but training ends at step {total}; start earlier or make `every` smaller."
+            )
+        return cls(starts, unfreeze.warmup)
+
+    def trains(self, step: int) -> frozenset[int]:
+        """The layers let go by this step."""
+        return frozenset(layer for layer, start in self.starts.items() if step >= start)
+
+    def changes_at(self, step: int) -> bool:
+        """Whether a layer is let go exactly at this step."""
+        return step in self.starts.values()
+
+    @staticmethod
+    def ramp(step: int, start: int, warmup: int) -> float:
+        """Own warm-up of a layer: 0 while frozen, then growing to 1."""
+        return 0.0 if step < start else min(1.0, (step - start + 1) / max(1, warmup))
 
 
 def parameter_groups(model: nn.Module, experiment: Experiment, total_steps: int | None = None) -> list[dict[str, Any]]:

@@ -255,8 +255,3 @@ def _demand(report: list[dict[str, Any]], method: Method, layers: int, tolerance
 def _rank(error: float) -> float:
     """NaN counts as the worst error, so that it cannot slip under a tolerance."""
     return math.inf if math.isnan(error) else error
-
-
-def tolerance_for(dtype: torch.dtype) -> float:
-    """What rounding to a dtype leaves of orthonormality: 1e-5 for fp32 and fp64, more for half precision."""
-    return {torch.bfloat16: 3e-2, torch.float16: 4e-3}.get(dtype, TOLERANCE)

@@ -16,8 +16,7 @@ from oelm_core.data import classification, language, sets
 from oelm_core.data.tokenizers import check_vocabulary, load_tokenizer
 from oelm_core.errors import BadInput, Refused
 from oelm_core.method.attention_stats import attention_patterns
-from oelm_core.method.freezing import apply_freezing, parameter_groups
-from oelm_core.method.unfreezing import UnfreezeSchedule
+from oelm_core.method.freezing import UnfreezeSchedule, apply_freezing, parameter_groups
 from oelm_core.models.structure import attention_layers
 from oelm_core.runs.folder import RunFolder
 from oelm_core.training import checkpoint, precision, starting

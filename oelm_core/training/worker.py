@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oelm_core.data import network
+from oelm_core.data import hub
 from oelm_core.runs.folder import RunFolder
 from oelm_core.training import watch
 from oelm_core.training.signals import REQUEUE_EXIT, StopRequest
@@ -36,8 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     if rank == 0:
         (folder.path / "outcome.json").unlink(missing_ok=True)
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} worker {os.getpid()} starts {folder.id}", flush=True)
-    if network.needs_hub((folder.read_dict("run") or {}).get("config") or {}):
-        network.stay_offline_if_unreachable()
+    if hub.needs_hub((folder.read_dict("run") or {}).get("config") or {}):
+        hub.stay_offline_if_unreachable()
     outcome, code = train_run(folder, stop)
     if rank == 0:
         with contextlib.suppress(OSError):  # a full disk: the runner then goes by the exit code

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oelm_core.config import Data
-from oelm_core.data import classification, files, network, sets
+from oelm_core.data import classification, files, hub, sets
 from oelm_core.data.tokenizers import load_named, tokenizer_hash, word_tokenizer
 from oelm_core.errors import BadInput, NotFound
 
@@ -195,10 +195,10 @@ def test_availability_says_where_or_how_to_get_it(tmp_path: Path, monkeypatch: p
 
 def test_the_hub_is_asked_for_only_when_something_must_come_from_it(tmp_path: Path) -> None:
     local = {"family": "bert", "model": {"name": "x", "path": str(tmp_path)}, "data": {"name": "y", "path": "z"}}
-    assert not network.needs_hub(local)
-    assert network.needs_hub({**local, "model": {"name": "bert-base-uncased"}})
-    assert network.needs_hub({**local, "data": {"name": "sst2"}})
-    assert not network.needs_hub({"family": "gpt", "model": {"name": "demo-gpt"}, "data": {"name": "demo-stories"}})
+    assert not hub.needs_hub(local)
+    assert hub.needs_hub({**local, "model": {"name": "bert-base-uncased"}})
+    assert hub.needs_hub({**local, "data": {"name": "sst2"}})
+    assert not hub.needs_hub({"family": "gpt", "model": {"name": "demo-gpt"}, "data": {"name": "demo-stories"}})
 
 
 def test_a_missing_set_says_where_it_was_looked_for_and_how_to_get_it(

@@ -11,6 +11,7 @@ from torch import nn
 from oelm_core.errors import BadInput
 from oelm_core.method.freezing import (
     FrozenChanged,
+    UnfreezeSchedule,
     apply_freezing,
     apply_unfreezing,
     check_integrity,
@@ -19,7 +20,6 @@ from oelm_core.method.freezing import (
     group_lr,
     parameter_groups,
 )
-from oelm_core.method.unfreezing import UnfreezeSchedule
 from oelm_core.models import build
 from oelm_core.models.structure import attention_layers
 from tests.small_models import ALL_EXTRAS, OELM, experiment, loss_of, prepared, tokens
@@ -164,7 +164,7 @@ def test_a_schedule_is_a_function_of_the_step() -> None:
     assert together is not None
     assert together.trains(49) == frozenset()
     assert together.trains(50) == {0, 1, 2}
-    assert [together.lr_factor(step, 0) for step in (49, 50, 51, 53, 90)] == [0.0, 0.25, 0.5, 1.0, 1.0]
+    assert [together.ramp(step, 50, together.warmup) for step in (49, 50, 51, 53, 90)] == [0.0, 0.25, 0.5, 1.0, 1.0]
     down = UnfreezeSchedule.of(experiment("gpt", unfreezing(at=10, order="top-down", every=20)), 3)
     assert down is not None
     assert down.starts == {2: 10, 1: 30, 0: 50}

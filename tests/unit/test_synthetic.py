@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from oelm_core.data import synthetic
-from oelm_core.data.synthetic import sentiment, stories
-from oelm_core.data.synthetic.dice import Dice
+from oelm_core.data.synthetic import Dice
 from oelm_core.errors import NotFound, Refused
 
 FILES = {"demo-sentiment": ("train.tsv", "valid.tsv"), "demo-stories": ("train.txt", "valid.txt")}
@@ -90,9 +89,9 @@ def _read(clause: str) -> tuple[bool, bool, int]:
     """(the writer's own, about the work, liked) of one clause, by reading it."""
     tokens = clause.split()
     own = not {"my", "people", "advert"} & set(tokens)
-    good = any(token in sentiment.GOOD for token in tokens)
+    good = any(token in synthetic.GOOD for token in tokens)
     denied = bool({"not", "never", "nothing", "deny"} & set(tokens)) or "far from" in clause
-    return own, any(token in sentiment.WORKS for token in tokens), int(good != denied)
+    return own, any(token in synthetic.WORKS for token in tokens), int(good != denied)
 
 
 def _verdict_by_rule(sentence: str) -> int:
@@ -172,17 +171,17 @@ def test_counting_words_is_not_enough(cache: Path) -> None:
 def test_a_story_keeps_to_its_pronouns(cache: Path) -> None:
     for story in _stories(cache, "train")[:1000]:
         tokens = story.split()
-        girl = any(token in stories.GIRLS for token in tokens)
-        assert girl != any(token in stories.BOYS for token in tokens)
+        girl = any(token in synthetic.GIRLS for token in tokens)
+        assert girl != any(token in synthetic.BOYS for token in tokens)
         assert not {"he", "him", "his"} & set(tokens) if girl else not {"she", "her"} & set(tokens)
 
 
 def test_a_story_recalls_its_find_colour_and_place_at_the_end(cache: Path) -> None:
     for story in _stories(cache, "train")[:1000]:
         tokens = story.split()
-        finds = [token for token in tokens if token in stories.FINDS]
-        colours = [token for token in tokens if token in stories.COLOURS]
-        places = [place for place in stories.PLACES if place in story]
+        finds = [token for token in tokens if token in synthetic.FINDS]
+        colours = [token for token in tokens if token in synthetic.COLOURS]
+        places = [place for place in synthetic.PLACES if place in story]
         assert finds[0] == finds[-1]
         assert colours[0] == colours[-1]
         assert len(set(finds)) == len(set(colours)), "a refused find differs in both"

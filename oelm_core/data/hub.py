@@ -1,4 +1,7 @@
-"""Whether the model hub can be reached. Without a network its libraries retry for half a minute per file."""
+"""The Hugging Face hub: whether it can be reached, what a run needs from it, and loading a split.
+
+Without a network its libraries retry for half a minute per file, so they are told beforehand to use their cache only.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from oelm_core.data import sets
+from oelm_core.errors import NotFound
 from oelm_core.registry import FAMILIES, start_of
 
 PATIENCE = 3.0  # seconds
@@ -44,3 +49,23 @@ def needs_hub(config: Mapping[str, Any]) -> bool:
     named = [str(name) for name in names if name and not str(name).startswith("demo-")]
     on_disk = all(Path(name).expanduser().is_dir() for name in named)
     return not on_disk or not (data.get("path") or str(data.get("name")).startswith("demo-"))
+
+
+def load_split(name: str, place: sets.Split, streaming: bool = False) -> Any:
+    """A split through the `datasets` library: its cache, or the network where there is one."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        return datasets.load_dataset(place.repo, place.config, split=place.name, streaming=streaming)
+    except Exception as error:  # the library raises a dozen kinds for "cannot reach it"
+        looked = map(str, (sets.kept_folder(name), *(sets.hub_cache_folders(place) or sets.hub_caches())))
+        raise NotFound(
+            f"dataset {name} ({place.repo}, {place.name}) is not here and cannot be fetched"
+            f" ({_why(error)}); looked in {', '.join(looked)}."
+            f" To get it: {sets.how_to_get(name)}."
+        ) from None
+
+
+def _why(error: Exception) -> str:
+    return "no network" if "onnect" in str(error) or "ffline" in str(error) else type(error).__name__
