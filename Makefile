@@ -34,7 +34,7 @@ chaos: $(VENV)/.installed-test
 # The speed claims, measured here: about a quarter of an hour on two cores, the install included. The page is the
 # command's own output.
 bench: $(VENV)/.installed
-	$(BIN)/oelm bench all --out docs/performance.md
+	$(BIN)/python -m benchmarks --out docs/performance.md
 
 install: $(VENV)/.installed
 

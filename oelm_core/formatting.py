@@ -177,6 +177,17 @@ def step_time(seconds: float | None) -> str:
     return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.3f} s"
 
 
+def measured_time(seconds: float) -> str:
+    """A measured time, however short.
+
+    >>> measured_time(2.5), measured_time(0.01234), measured_time(0.0000235)
+    ('2.50 s', '12.3 ms', '23.5 µs')
+    """
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
+
+
 def rate(steps_per_second: float | None) -> str:
     """Steps a second, or seconds a step where that reads better."""
     if not steps_per_second or not math.isfinite(steps_per_second):

@@ -30,7 +30,7 @@ COMMANDS = {
     "gpus": ("machine", "Show the GPUs, who is on them, and the machine's load."),
     "data": ("data", "List datasets; `data prepare NAME` tokenises one."),
     "doctor": ("doctor", "Check the machine, and say how to mend what is missing."),
-    "bench": ("bench", "Measure speed and memory here, against what researchers use."),
+    "bench": ("bench", "Measure how fast training is on this machine, and which settings pay."),
 }
 
 

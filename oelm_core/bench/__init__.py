@@ -1,1 +1,1 @@
-"""The honest clock: variants take turns in processes of their own, and every claim about speed is a printed line."""
+"""`oelm bench`: how fast training is on this machine. Its clock also serves benchmarks/, which proves our claims."""

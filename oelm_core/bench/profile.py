@@ -1,14 +1,18 @@
-"""Where a step's time goes, by kind of operation: the explanation beside a claim that was not reached."""
+"""Where a step's time goes, by kind of operation."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
 
-from oelm_core.bench.child import find
-from oelm_core.bench.claims import Table, percent
-from oelm_core.bench.variants import Recipe, look_at
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from oelm_core.bench.report import BenchTable
+from oelm_core.bench.turns import Make, in_child
+from oelm_core.formatting import percent
 
 # What an operation belongs to, by its name in torch's profiler.
 KINDS = {
@@ -45,7 +49,7 @@ STEPS, LONG_ENOUGH = 5, 1.0
 
 
 @dataclass(frozen=True)
-class Profile:
+class StepProfile:
     """Shares of a step's time: by kind, and of the largest operations that no kind names."""
 
     kinds: dict[str, float]
@@ -56,13 +60,9 @@ class Profile:
         return self.kinds.get("matrix products", 0.0)
 
 
-def where_time_goes(make: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """A Profile of a variant's step, warmed up: a few, unless one takes a second."""
-    import torch
-    from torch.autograd import DeviceType
-    from torch.profiler import ProfilerActivity, profile
-
-    step = find(make)(**arguments)
+def where_time_goes(make: Make) -> StepProfile:
+    """Of a variant's step, warmed up: a few, unless one takes a second."""
+    step = make()
     step()
     began = time.perf_counter()
     on_gpu = torch.cuda.is_available()
@@ -73,14 +73,14 @@ def where_time_goes(make: str, arguments: dict[str, Any]) -> dict[str, Any]:
                 break
     clock = "self_device_time_total" if on_gpu else "self_cpu_time_total"
     operations = [event for event in seen.key_averages() if event.device_type == DeviceType.CPU]  # kernels are in them
-    return asdict(shares({operation.key: getattr(operation, clock) for operation in operations}))
+    return shares({operation.key: getattr(operation, clock) for operation in operations})
 
 
-def shares(seconds: dict[str, float]) -> Profile:
+def shares(seconds: dict[str, float]) -> StepProfile:
     """Operation -> time, as shares of the whole.
 
-    >>> shares({"aten::mm": 6.0, "aten::copy_": 1.0, "aten::sum": 1.0})
-    Profile(kinds={'matrix products': 0.75, 'copies and fills': 0.125, 'everything else': 0.125}, others={'sum': 0.125})
+    >>> shares({"aten::mm": 6.0, "aten::copy_": 1.0, "aten::sum": 1.0}).kinds
+    {'matrix products': 0.75, 'copies and fills': 0.125, 'everything else': 0.125}
     """
     total = sum(seconds.values()) or 1.0
     kind_of = {name: kind for kind, names in KINDS.items() for name in names}
@@ -93,24 +93,18 @@ def shares(seconds: dict[str, float]) -> Profile:
         if kind == REST:
             others[name] = spent / total
     largest = sorted(others.items(), key=lambda item: -item[1])[:4]
-    return Profile(dict(sorted(kinds.items(), key=lambda item: -item[1])), dict(largest))
+    return StepProfile(dict(sorted(kinds.items(), key=lambda item: -item[1])), dict(largest))
 
 
-def profiles(recipes: dict[str, Recipe], threads: int) -> dict[str, Profile]:
-    """Where each recipe's step spends its time."""
-    maker = "oelm_core.bench.profile:where_time_goes"
-    found = {}
-    for name, r in recipes.items():  # one after another: a variant is made, and so profiled, as soon as it is asked for
-        asked = Recipe(maker, {"make": r.make, "arguments": dict(r.arguments)})
-        found[name] = Profile(**look_at(asked, threads))
-    return found
+def profile_step(make: Make, threads: int) -> StepProfile:
+    """Where the step of a variant spends its time, in a process of its own."""
+    return in_child(partial(where_time_goes, make), threads)
 
 
-def profile_table(found: dict[str, Profile], title: str = "Where the time goes") -> Table:
-    rows = [[kind, *(percent(one.kinds.get(kind, 0.0)) for one in found.values())] for kind in [*KINDS, REST]]
-    largest = [
-        f"{name}: " + ", ".join(f"{operation} {percent(share)}" for operation, share in one.others.items())
-        for name, one in found.items()
-    ]
-    note = "By torch.profiler. Freezing saves matrix products; the rest dilutes it. Largest of what is"
-    return Table(title, ["kind of work", *found], rows, f"{note} left: {'; '.join(largest)}.")
+def profile_table(found: StepProfile, variant: str, title: str = "Where the time goes") -> BenchTable:
+    rows = [[kind, percent(found.kinds.get(kind, 0.0), 1)] for kind in [*KINDS, REST]]
+    largest = ", ".join(f"{operation} {percent(share, 1)}" for operation, share in found.others.items())
+    note = (
+        f"By torch.profiler. Freezing saves matrix products; the rest dilutes it. Largest of what is left: {largest}."
+    )
+    return BenchTable(title, ["kind of work", variant], rows, note)

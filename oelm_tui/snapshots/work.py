@@ -44,10 +44,9 @@ def flops_per_step(experiment: Experiment) -> float | None:
     shape, data, train = experiment.model.shape, experiment.data, experiment.train
     if shape is None:
         return None
-    from oelm_core.bench.flops import expected
-    from oelm_core.bench.sizes import Sizes
+    from oelm_core.method.flops import StepSizes, expected
 
-    sizes = Sizes(
+    sizes = StepSizes(
         vocab=shape.vocab,
         d_model=shape.d_model,
         layers=shape.layers,

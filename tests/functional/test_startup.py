@@ -22,6 +22,8 @@ LIGHT_MODULES = (
     "oelm_core.report",
     "oelm_tui.app",
     "oelm_tui.commands.run",
+    "oelm_tui.commands.bench",
+    "oelm_core.method.flops",
 )
 
 
@@ -40,9 +42,18 @@ def _environment(home: Path) -> dict[str, str]:
     return {**os.environ, "OELM_HOME": str(home)}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["runs"], ["presets"], ["presets", "--json"], ["runs", "--json"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["runs"], ["presets"], ["presets", "--json"], ["runs", "--json"], ["bench", "--help"]]
+)
 def test_listing_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
     code = f"sys.argv = ['oelm', *{arguments!r}]\nfrom oelm_tui.cli import main\nmain()"
+    assert imported_by(code, tmp_path).isdisjoint(HEAVY)
+
+
+def test_the_bench_refuses_a_mistyped_subject_before_it_loads_torch(tmp_path: Path) -> None:
+    code = (
+        "sys.argv = ['oelm', 'bench', 'gtp']\nfrom oelm_tui.cli import main\ntry:\n    main()\nexcept SystemExit: pass"
+    )
     assert imported_by(code, tmp_path).isdisjoint(HEAVY)
 
 

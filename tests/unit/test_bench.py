@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import tempfile
+from functools import partial
 
 import pytest
 from typer.testing import CliRunner
 
-from oelm_core.bench import run, tables
-from oelm_core.bench.claims import Claim, Section, Table
+from benchmarks.__main__ import SUBJECTS as PROOFS
+from benchmarks.__main__ import main as benchmarks_main
+from benchmarks.claims import ClaimSection, SpeedClaim, claim_lines, markdown, not_judged
+from benchmarks.scaling import slope
 from oelm_core.bench.loop import overhead
-from oelm_core.bench.statistics import ENOUGH, bootstrap, paired_ratio, slope
-from oelm_core.bench.variants import Recipe, children, take_turns
+from oelm_core.bench.report import SUBJECTS, BenchSection, BenchTable, Effort, choose, measure
+from oelm_core.bench.steps import Gemm
+from oelm_core.bench.turns import ENOUGH, bootstrap, children, in_child, paired_ratio, take_turns
 from oelm_core.errors import BadInput, LabError
+from oelm_core.runs.schema import MetricLine
 
 
 def test_a_ratio_is_taken_round_by_round_so_that_drift_cancels() -> None:
@@ -43,45 +49,47 @@ def test_the_order_of_growth_is_found_through_constant_factors() -> None:
 
 
 def test_every_variant_runs_once_a_round_in_a_process_of_its_own() -> None:
-    recipes = {name: Recipe("oelm_core.bench.machine:Gemm", {"size": 8}) for name in ("one", "other")}
-    found = take_turns(recipes, rounds=3, threads=1)
+    found = take_turns(dict.fromkeys(("one", "other"), partial(Gemm, 8)), rounds=3, threads=1)
     assert [len(one.cpu) for one in found.values()] == [3, 3]
     assert all(one.peak["host"] > one.peak["above"] >= 0 for one in found.values())
     assert found["one"].about == {"flops": 1024}
 
 
 def test_no_round_begins_when_the_time_is_up_but_there_are_enough_for_an_interval() -> None:
-    recipes = {name: Recipe("oelm_core.bench.machine:Gemm", {"size": 8}) for name in ("one", "other")}
-    found = take_turns(recipes, rounds=40, within=0.0, threads=1)
+    found = take_turns(dict.fromkeys(("one", "other"), partial(Gemm, 8)), rounds=40, within=0.0, threads=1)
     assert [len(one.cpu) for one in found.values()] == [ENOUGH, ENOUGH]
 
 
 def test_a_variant_whose_process_is_killed_is_named_and_its_files_go(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with children({"doomed": Recipe("oelm_core.bench.machine:Gemm", {"size": 8})}, 1) as alive:
+    with children({"doomed": partial(Gemm, 8)}, 1) as alive:
         child = alive["doomed"]
         child.ready()
         assert any(tmp_path.glob("oelm-bench-*"))
         os.kill(child.pid, signal.SIGKILL)
         with pytest.raises(LabError, match="bench doomed: its process was killed"):
-            child.ask({"run": 1})
+            child.run(1)
     assert not any(tmp_path.glob("oelm-bench-*"))
 
 
 def test_a_variant_that_fails_is_named_in_one_sentence() -> None:
     with pytest.raises(LabError, match="bench broken: TypeError"):
-        take_turns({"broken": Recipe("oelm_core.bench.machine:Gemm", {"size": "x"})}, rounds=1, threads=1)
+        take_turns({"broken": partial(Gemm, "x")}, rounds=1, threads=1)
+
+
+def test_a_function_answers_from_a_process_of_its_own() -> None:
+    assert in_child(os.getpid, threads=1) != os.getpid()
 
 
 def test_subjects_come_in_their_order_and_unknown_ones_are_refused() -> None:
-    assert run.choose([]) == run.choose(["all"]) == list(run.SUBJECTS)
-    assert run.choose(["loop", "GPT"]) == ["gpt", "loop"]
+    assert choose([], PROOFS) == choose(["all"], PROOFS) == list(PROOFS)
+    assert choose(["loop", "GPT"], SUBJECTS) == ["gpt", "loop"]
     with pytest.raises(BadInput, match="Did you mean scaling"):
-        run.choose(["scalling"])
+        choose(["scalling"], PROOFS)
 
 
 def test_overhead_is_what_lies_between_the_steps() -> None:
-    records = [{"step": 10 * n, "t": 100 + 1.1 * n, "step_time": 0.1} for n in range(1, 6)]
+    records = [MetricLine(10 * n, "train", 100 + 1.1 * n, {"step_time": 0.1}) for n in range(1, 6)]
     share, around, step = overhead(records)
     assert share == pytest.approx(1 - 1.0 / 1.1)
     assert around == pytest.approx(0.01)
@@ -90,41 +98,57 @@ def test_overhead_is_what_lies_between_the_steps() -> None:
 
 def test_overhead_of_too_short_a_run_is_not_guessed() -> None:
     with pytest.raises(LabError, match="too few"):
-        overhead([{"step": 1, "t": 1.0, "step_time": 0.1}])
+        overhead([MetricLine(1, "train", 1.0, {"step_time": 0.1})])
 
 
-def test_the_page_names_the_machine_and_says_what_was_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    short = Claim("a step", "2x", "1.5x", False, why="the profile says so")
-    section = Section("gpt", "GPT", [short, Claim("b", "1", "1", True)], [Table("T", ["a|b"], [["1|2"]], "read so")])
-    monkeypatch.setattr("oelm_core.bench.gpt.measure", lambda effort: section)
-    report, sections = run.measure(["gpt"], threads=1, command="oelm bench gpt")
-    page = tables.markdown(report, sections)
-    assert report["machine"]["cpu"] in page
+def section_with(*claims: SpeedClaim) -> ClaimSection:
+    return ClaimSection("gpt", "GPT", [BenchTable("T", ["a|b"], [["1|2"]], "read so")], claims=list(claims))
+
+
+def test_the_page_names_the_machine_and_says_what_was_not_reached() -> None:
+    short = SpeedClaim("a step", "2x", "1.5x", False, why="the profile says so")
+    section = section_with(short, SpeedClaim("b", "1", "1", True))
+    report = measure({"gpt": lambda effort: section}, Effort(False, 1), "make bench")
+    page = markdown(report)
+    assert report.machine.cpu in page
     assert "| a step | 2x | 1.5x | short |" in page
     assert "the profile says so" in page
     assert "| 1/2 |" in page
-    assert json.loads(json.dumps(report))["sections"][0]["claims"][1]["verdict"] == "met"
+    assert json.loads(json.dumps(report.as_dict()))["sections"][0]["claims"][1]["verdict"] == "met"
 
 
-def test_quick_figures_are_marked_as_worthless(monkeypatch: pytest.MonkeyPatch) -> None:
-    section = Section("gpt", "GPT", [Claim("a step", "2x", "3x", True)])
-    monkeypatch.setattr("oelm_core.bench.gpt.measure", lambda effort: section)
-    report, sections = run.measure(["gpt"], quick=True)
-    assert "Quick mode" in tables.markdown(report, sections)
-    assert sections[0].claims[0].verdict == "not judged"
+def test_quick_figures_are_marked_as_worthless() -> None:
+    section = section_with(SpeedClaim("a step", "2x", "3x", True))
+    report = measure({"gpt": lambda effort: section}, Effort(True, 1), "make bench")
+    not_judged(report.sections)
+    assert "Quick mode" in markdown(report)
+    assert section.claims[0].verdict == "not judged"
+    assert next(claim_lines(report.sections)).startswith("not judged")
 
 
-def test_the_command_prints_claims_or_json_and_writes_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    from oelm_tui.commands.bench import apps
-
-    made = Section("gpt", "GPT", [Claim("a step", "2x", "3x", True)])
-    monkeypatch.setattr("oelm_core.bench.gpt.measure", lambda effort: made)
+def test_make_bench_prints_claims_and_writes_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path, capsys) -> None:
+    monkeypatch.setitem(PROOFS, "gpt", lambda effort: section_with(SpeedClaim("a step", "2x", "3x", True)))
     monkeypatch.setenv("OELM_HOME", str(tmp_path / "home"))
-    printed = CliRunner().invoke(apps["bench"], ["gpt", "--out", str(tmp_path / "docs" / "page.md")])
-    assert "a step" in printed.stdout
-    assert "met" in printed.stdout
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "gpt", "--out", str(tmp_path / "docs" / "page.md")])
+    benchmarks_main()
+    printed = capsys.readouterr().out
+    assert "a step" in printed
+    assert "met" in printed
     assert (tmp_path / "docs" / "page.md").read_text().startswith("# Performance")
     (kept,) = (tmp_path / "home" / "bench").glob("*.json")
     assert json.loads(kept.read_text())["sections"][0]["claims"][0]["found"] == "3x"
-    told = CliRunner().invoke(apps["bench"], ["gpt", "--json", "--quick"])
-    assert json.loads(told.stdout)["quick"] is True
+
+
+def test_the_command_prints_tables_or_json_and_keeps_every_figure(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    from oelm_tui.commands.bench import apps
+
+    made = BenchSection("gpt", "GPT", [BenchTable("A step", ["variant", "time"], [["baseline", "3 s"]])], {"steps": 3})
+    monkeypatch.setattr("oelm_core.bench.gpt.measure", lambda effort: made)
+    monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    printed = CliRunner().invoke(apps["bench"], ["gpt"])
+    assert "baseline" in printed.stdout
+    assert "3 s" in printed.stdout
+    (kept,) = (tmp_path / "bench").glob("*.json")
+    assert json.loads(kept.read_text())["sections"][0]["raw"] == {"steps": 3}
+    as_json = CliRunner().invoke(apps["bench"], ["gpt", "--json", "--quick"])
+    assert json.loads(as_json.stdout)["quick"] is True

@@ -1,18 +1,23 @@
-"""Floating-point work of a training step by component: counted by torch, and by formula; both arms, and their ratio.
+"""Floating-point work of a training step as torch counts it, by component: what the formulas are held against.
 
-Counting runs on the meta device, where nothing is computed, so the full sizes cost nothing. Products are counted
-dense (a causal half that a kernel skips is counted too), as every formula of this kind does.
+Counting runs on the meta device, where nothing is computed, so the full sizes cost nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from oelm_core.bench.sizes import Sizes
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
-COMPONENTS = ("query", "key", "value", "output", "attention", "ffn", "head")
+from oelm_core.bench.steps import bert_config, gpt_config
+from oelm_core.method.flops import COMPONENTS, StepSizes, Work
+from oelm_core.method.freezing import freeze_model_parameters
+from oelm_core.models.bert import from_config
+from oelm_core.models.gpt import OelmGPTForCausalLM
+
 # A component by the module that holds it, as our GPT and transformers' encoders name them; looked up from the inside.
 _PLACES = {
     "q_proj": "query",
@@ -33,50 +38,10 @@ _PLACES = {
 }
 
 
-@dataclass(frozen=True)
-class Work:
-    """FLOPs of one step by component."""
-
-    by_component: dict[str, int]
-
-    @property
-    def total(self) -> int:
-        return sum(self.by_component.values())
-
-
-def expected(sizes: Sizes, *, frozen: bool, classifier: bool = False) -> Work:
-    """Forward once, backward twice: for the inputs, and for the weights unless they are frozen."""
-    n, d, times = sizes.tokens, sizes.d_model, sizes.layers
-    square = 2 * n * d * d * times
-    qk = square * (2 if frozen else 3)
-    products = 2 * (2 * n * sizes.length * d * times) * 3  # q k^T and p v; their backward has two products each
-    # a classifier has pooler and two classes on one token of each sequence; a language model its vocabulary on all
-    head = 3 * (2 * sizes.batch * d * (d + 2) if classifier else 2 * n * d * sizes.vocab)
-    each = (qk, qk, square * 3, square * 3, products, 2 * 2 * n * d * sizes.d_ff * times * 3, head)
-    return Work(dict(zip(COMPONENTS, each, strict=True)))
-
-
-def ideal_ratio(sizes: Sizes, *, classifier: bool = False) -> float:
-    """Work of the baseline over work with Q and K frozen: what freezing can bring at most, arithmetic only."""
-    baseline, frozen = (expected(sizes, frozen=f, classifier=classifier).total for f in (False, True))
-    return baseline / frozen
-
-
-def layer_ratio(sizes: Sizes) -> float:
-    """The same for one layer alone, without a head."""
-    baseline, frozen = expected(sizes, frozen=False), expected(sizes, frozen=True)
-    return (baseline.total - baseline.by_component["head"]) / (frozen.total - frozen.by_component["head"])
-
-
-def counted(sizes: Sizes, *, frozen: bool, classifier: bool = False) -> Work:
+def counted(sizes: StepSizes, *, frozen: bool, classifier: bool = False) -> Work:
     """What torch's counter sees in one step of our model."""
-    from torch import nn
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from oelm_core.bench.ours import freeze
-
     model, loss = _encoder(sizes) if classifier else _decoder(sizes)
-    freeze(model, frozen)
+    freeze_model_parameters(model, frozen)
     with FlopCounterMode(display=False) as counter:
         ledger = Ledger(counter.get_total_flops)
         for place, module in model.named_modules():
@@ -105,8 +70,6 @@ class Ledger:
         self._seen, self._at = now, component
 
     def watch(self, module: Any, component: str) -> None:
-        import torch
-
         ledger = self
 
         class Mark(torch.autograd.Function):
@@ -133,12 +96,7 @@ def _component(place: str) -> str | None:
     return None
 
 
-def _decoder(sizes: Sizes) -> tuple[Any, Any]:
-    import torch
-
-    from oelm_core.bench.ours import gpt_config
-    from oelm_core.models.gpt import OelmGPTForCausalLM
-
+def _decoder(sizes: StepSizes) -> tuple[Any, Callable[[], Tensor]]:
     with torch.device("meta"):
         model = OelmGPTForCausalLM(gpt_config(sizes)).train()
         tokens = torch.zeros(sizes.batch, sizes.length, dtype=torch.int64)
@@ -146,12 +104,7 @@ def _decoder(sizes: Sizes) -> tuple[Any, Any]:
     return model, lambda: model(input_ids=tokens).logits.mean()
 
 
-def _encoder(sizes: Sizes) -> tuple[Any, Any]:
-    import torch
-
-    from oelm_core.bench.ours import bert_config
-    from oelm_core.models.bert import from_config
-
+def _encoder(sizes: StepSizes) -> tuple[Any, Callable[[], Tensor]]:
     with torch.device("meta"):
         model = from_config(bert_config(sizes)).train()
         tokens = torch.zeros(sizes.batch, sizes.length, dtype=torch.int64)
@@ -159,15 +112,9 @@ def _encoder(sizes: Sizes) -> tuple[Any, Any]:
     return model, lambda: model(input_ids=tokens, labels=labels).loss
 
 
-def count_both(sizes: dict[str, Any], classifier: bool) -> dict[str, dict[str, int]]:
+def count_both(sizes: StepSizes, *, classifier: bool) -> dict[str, dict[str, int]]:
     """Counted work of both arms by component."""
     return {
-        name: counted(Sizes(**sizes), frozen=frozen, classifier=classifier).by_component
+        name: counted(sizes, frozen=frozen, classifier=classifier).by_component
         for name, frozen in (("baseline", False), ("frozen", True))
     }
-
-
-def saved_bytes(sizes: Sizes, *, biases: bool) -> dict[str, int]:
-    """Bytes that frozen Q and K spare at every step in fp32: gradients, Adam's two moments, the all-reduce."""
-    frozen = sizes.layers * 2 * (sizes.d_model**2 + (sizes.d_model if biases else 0))
-    return {"gradients": 4 * frozen, "optimiser": 8 * frozen, "all-reduce": 4 * frozen}

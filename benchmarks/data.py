@@ -1,18 +1,70 @@
-"""Variants made of text: our preparation beside `datasets.map`, and batches cut from token arrays."""
+"""From text to batches: tokenising against `datasets.map`, and the cost of putting a batch together."""
 
 from __future__ import annotations
 
 import os
 import random
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
-from oelm_core.bench.stepping import Calls
+from benchmarks.claims import ClaimSection
+from oelm_core.bench.report import BenchTable, Effort
+from oelm_core.bench.steps import Calls, like_sst2
+from oelm_core.bench.turns import paired_ratio, take_turns
+from oelm_core.data import packing
+from oelm_core.data.language import sequence_count, sequences
+from oelm_core.data.prepare import TextSource, write_tokens
+from oelm_core.formatting import count, measured_time
 
 WORDS = 12_000
+
+
+def measure(effort: Effort) -> ClaimSection:
+    section = ClaimSection("data", "From text to batches")
+    _tokenising(section, effort)
+    _batches(section, effort)
+    return section
+
+
+def _tokenising(section: ClaimSection, effort: Effort) -> None:
+    documents = 400 if effort.quick else 6_000
+    ours, theirs = "oelm data prepare", "datasets.map, batched"
+    makes = {
+        ours: partial(our_preparation, documents, effort.threads),
+        theirs: partial(datasets_map, documents, effort.threads),
+    }
+    found = take_turns(makes, rounds=effort.rounds(3), threads=effort.threads)
+    tokens = found[ours].about["tokens"]
+    # By the wall: datasets works in processes of its own, which this process's CPU time does not count.
+    faster = paired_ratio(found[theirs].wall, found[ours].wall)
+    rows = [[name, measured_time(one.median_wall), count(tokens / one.median_wall)] for name, one in found.items()]
+    note = (
+        f"{documents:,} documents of about {tokens / documents:.0f} tokens, a byte-level BPE as GPT-2's (fast"
+        f" tokenizer), {effort.threads} workers each, wall clock. Ours also writes the token files, checksums and"
+        " journal; datasets.map starts its processes at every call and writes its cache."
+    )
+    section.tables.append(BenchTable("Tokenising", ["way", "time", "tokens/s"], rows, note))
+    section.claim("tokenising against datasets.map", "at least as fast", str(faster), faster.value >= 1)
+    section.keep("tokenising", found)
+
+
+def _batches(section: ClaimSection, effort: Effort) -> None:
+    makes = {"32 sentences packed": packed_batches, "8 x 512 tokens": token_batches}
+    found = take_turns(makes, rounds=effort.rounds(10), threads=effort.threads)
+    rows = [[name, measured_time(one.median)] for name, one in found.items()]
+    note = "Made in a thread beside the training step; the worker's table says what the step really waits for."
+    section.tables.append(BenchTable("Putting a batch together", ["batch", "time"], rows, note))
+    section.keep("batches", found)
+
+
+# -- what is measured, made in a process of its own --------------------------------------------------------------------
 
 
 def documents_of(count: int, seed: int = 0) -> list[str]:
@@ -24,11 +76,8 @@ def documents_of(count: int, seed: int = 0) -> list[str]:
     return [" ".join(draw.choices(words, weights, k=draw.randint(50, 350))) + "." for _ in range(count)]
 
 
-def byte_level_tokenizer(texts: list[str]) -> Any:
+def byte_level_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
     """A fast tokenizer of GPT-2's kind, trained on some of the texts."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
@@ -42,8 +91,6 @@ def byte_level_tokenizer(texts: list[str]) -> Any:
 def our_preparation(documents: int, workers: int) -> Calls:
     """`oelm data prepare` on texts in memory, into token files."""
     os.environ["RAYON_NUM_THREADS"] = str(workers)
-    from oelm_core.data.prepare import TextSource, write_tokens
-
     texts = documents_of(documents)
     tokenizer = byte_level_tokenizer(texts)
     kept = tempfile.TemporaryDirectory(prefix="oelm-bench-")
@@ -62,8 +109,6 @@ def our_preparation(documents: int, workers: int) -> Calls:
 def datasets_map(documents: int, workers: int) -> Calls:
     """What a script does: `Dataset.map` with the fast tokenizer, batched, in as many processes."""
     os.environ["RAYON_NUM_THREADS"] = str(workers)
-    import datasets
-
     datasets.disable_progress_bars()
     texts = documents_of(documents)
     tokenizer = byte_level_tokenizer(texts)
@@ -88,9 +133,6 @@ def datasets_map(documents: int, workers: int) -> Calls:
 
 
 def packed_batches() -> Calls:
-    from oelm_core.bench.sentences import like_sst2
-    from oelm_core.data import packing
-
     examples = like_sst2(3200, 30_000)
     chosen = np.random.default_rng(0).permutation(len(examples)).reshape(-1, 32)
     turn = iter(np.tile(chosen, (1000, 1)))
@@ -98,8 +140,6 @@ def packed_batches() -> Calls:
 
 
 def token_batches() -> Calls:
-    from oelm_core.data.language import sequence_count, sequences
-
     tokens = np.random.default_rng(0).integers(0, 50_000, 4_000_000).astype(np.uint16)
     count = sequence_count(tokens, 512)
     chosen = np.random.default_rng(0).permutation(count)[: count // 8 * 8].reshape(-1, 8)

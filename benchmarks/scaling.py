@@ -1,14 +1,22 @@
-"""`oelm bench scaling`: time and memory against length, width, layers and batch, beside the order they should have."""
+"""Time and memory against length, width, layers and batch, beside the order they should have."""
 
 from __future__ import annotations
 
-from oelm_core.bench import flops
-from oelm_core.bench.claims import Claim, Effort, Section, Table, megabytes, seconds
-from oelm_core.bench.sizes import TINY, Sizes
-from oelm_core.bench.statistics import slope
-from oelm_core.bench.variants import Measured, Recipe, take_turns
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
 
-BASE = Sizes(vocab=8192, d_model=256, layers=4, heads=4, d_ff=1024, batch=4, length=256)
+from benchmarks.claims import ClaimSection
+from oelm_core.bench.report import BenchTable, Effort
+from oelm_core.bench.steps import TINY, gpt
+from oelm_core.bench.turns import Measured, take_turns
+from oelm_core.formatting import measured_time, size
+from oelm_core.method import flops
+from oelm_core.method.flops import StepSizes
+
+BASE = StepSizes(vocab=8192, d_model=256, layers=4, heads=4, d_ff=1024, batch=4, length=256)
 POINTS = {
     "length": [{"length": n} for n in (128, 256, 512, 1024)],
     "width": [{"d_model": 64 * h, "heads": h, "d_ff": 256 * h} for h in (2, 4, 8, 16)],
@@ -19,15 +27,15 @@ SLACK = 0.15
 """How far the measured order may lie above the expected one: noise, and caches that larger sizes fall out of."""
 
 
-def measure(effort: Effort) -> Section:
-    section = Section("scaling", "How cost grows with size")
+def measure(effort: Effort) -> ClaimSection:
+    section = ClaimSection("scaling", "How cost grows with size")
     base = TINY.but(heads=4) if effort.quick else BASE
-    points = _quick() if effort.quick else POINTS
+    points = {"batch": [{"batch": n} for n in (1, 2)]} if effort.quick else POINTS
     grids = {axis: [base.but(**change) for change in changes] for axis, changes in points.items()}
     wanted = {sizes for grid in grids.values() for sizes in grid}
     names = {sizes: str(number) for number, sizes in enumerate(sorted(wanted, key=repr))}
-    recipes = {name: Recipe("oelm_core.bench.ours:gpt", sizes.as_dict()) for sizes, name in names.items()}
-    found = take_turns(recipes, rounds=effort.rounds(2), threads=effort.threads)
+    makes = {name: partial(gpt, sizes) for sizes, name in names.items()}
+    found = take_turns(makes, rounds=effort.rounds(2), threads=effort.threads)
     rows = []
     for axis, grid in grids.items():
         values = [next(iter(change.values())) for change in points[axis]]
@@ -40,16 +48,16 @@ def measure(effort: Effort) -> Section:
         " grows with length squared but one byte per kept attention weight."
     )
     columns = ["against", "cost", "four points", "order", "expected order"]
-    section.tables.append(Table("Step time and peak memory", columns, rows, note))
+    section.tables.append(BenchTable("Step time and peak memory", columns, rows, note))
     section.raw["points"] = {
-        axis: [{"sizes": sizes.as_dict(), **found[names[sizes]].as_dict()} for sizes in grid]
+        axis: [{"sizes": asdict(sizes), **found[names[sizes]].as_dict()} for sizes in grid]
         for axis, grid in grids.items()
     }
     return section
 
 
 def _rows(
-    section: Section, axis: str, values: list[int], grid: list[Sizes], measured: list[Measured]
+    section: ClaimSection, axis: str, values: list[int], grid: list[StepSizes], measured: list[Measured]
 ) -> list[list[str]]:
     costs = {"time": [one.median for one in measured], "memory": [float(one.memory) for one in measured]}
     expected = {
@@ -57,22 +65,27 @@ def _rows(
         "memory": [stored_bytes(sizes) for sizes in grid],
     }
     rows = []
-    for cost, shown in (("time", seconds), ("memory", megabytes)):
+    for cost, shown in (("time", measured_time), ("memory", size)):
         order, wanted = slope(values, costs[cost]), slope(values, expected[cost])
         points = ", ".join(f"{value}: {shown(found)}" for value, found in zip(values, costs[cost], strict=True))
         rows.append([axis, cost, points, f"{order:.2f}", f"{wanted:.2f}"])
-        section.claims.append(
-            Claim(
-                f"{cost} against {axis}",
-                f"order at most {wanted:.2f} (+ {SLACK} for noise)",
-                f"{order:.2f}",
-                order <= wanted + SLACK,
-            )
-        )
+        target = f"order at most {wanted:.2f} (+ {SLACK} for noise)"
+        section.claim(f"{cost} against {axis}", target, f"{order:.2f}", order <= wanted + SLACK)
     return rows
 
 
-def stored_bytes(sizes: Sizes) -> float:
+def slope(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """The order p of cost ~ size^p: the slope of a straight line through the logarithms.
+
+    >>> round(slope([1, 2, 4, 8], [3, 12, 48, 192]), 6)
+    2.0
+    """
+    xs, ys = [math.log(s) for s in sizes], [math.log(c) for c in costs]
+    mx, my = statistics.fmean(xs), statistics.fmean(ys)
+    return sum((x - mx) * (y - my) for x, y in zip(xs, ys, strict=True)) / sum((x - mx) ** 2 for x in xs)
+
+
+def stored_bytes(sizes: StepSizes) -> float:
     """Bytes of a step in fp32: 16 for a weight (itself, gradient, two moments), and what the backward pass needs."""
     d, n = sizes.d_model, sizes.tokens
     weights = sizes.layers * (4 * d * d + 2 * d * sizes.d_ff) + (sizes.vocab + sizes.length) * d
@@ -80,7 +93,3 @@ def stored_bytes(sizes: Sizes) -> float:
     activations = sizes.layers * n * (9 * d + 3 * sizes.d_ff) * 4
     kept = sizes.layers * n * sizes.length * sizes.heads * 0.6
     return 16.0 * weights + activations + kept + 3 * 256 * sizes.vocab * 4
-
-
-def _quick() -> dict[str, list[dict[str, int]]]:
-    return {"batch": [{"batch": n} for n in (1, 2)]}

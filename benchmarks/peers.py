@@ -8,15 +8,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers.models.gpt2.modeling_gpt2 import GPT2Config, GPT2LMHeadModel
 
-from oelm_core.bench.sizes import Sizes
-from oelm_core.bench.stepping import Step, device, token_batch
+from oelm_core.bench.steps import Step, device, token_batch
+from oelm_core.method.flops import StepSizes
 
 
 class PlainAttention(nn.Module):
     """Four projections without bias, logits and probabilities written out, dropout on the probabilities."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: StepSizes) -> None:
         super().__init__()
         self.heads, self.width = sizes.heads, sizes.d_model // sizes.heads
         self.query, self.key, self.value, self.out = (
@@ -41,7 +42,7 @@ class PlainAttention(nn.Module):
 class FusedAttention(nn.Module):
     """One projection for query, key and value, then torch's scaled dot product with its dropout."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: StepSizes) -> None:
         super().__init__()
         self.heads, self.dropout = sizes.heads, sizes.dropout
         self.joined = nn.Linear(sizes.d_model, 3 * sizes.d_model, bias=False)
@@ -58,7 +59,7 @@ class FusedAttention(nn.Module):
 class PeerBlock(nn.Module):
     """Pre-LayerNorm block. plain: the author's dropout inside the feed-forward too; nanoGPT has none there."""
 
-    def __init__(self, sizes: Sizes, *, plain: bool) -> None:
+    def __init__(self, sizes: StepSizes, *, plain: bool) -> None:
         super().__init__()
         self.norms = nn.ModuleList(nn.LayerNorm(sizes.d_model) for _ in range(2))
         self.attention = PlainAttention(sizes) if plain else FusedAttention(sizes)
@@ -75,7 +76,7 @@ class PeerBlock(nn.Module):
 class PeerGPT(nn.Module):
     """Token ids to the loss through the whole logits tensor, head tied to the embedding."""
 
-    def __init__(self, sizes: Sizes, *, plain: bool) -> None:
+    def __init__(self, sizes: StepSizes, *, plain: bool) -> None:
         super().__init__()
         self.words = nn.Embedding(sizes.vocab, sizes.d_model)
         self.places = nn.Embedding(sizes.length, sizes.d_model)
@@ -97,28 +98,25 @@ class PeerGPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def plain_gpt(**sizes: Any) -> Step:
+def plain_gpt(sizes: StepSizes) -> Step:
     """The author's way as their reports describe it, with torch's default AdamW."""
-    return _peer(Sizes(**sizes), "default", plain=True)
+    return _peer(sizes, "default", plain=True)
 
 
-def nano_gpt(**sizes: Any) -> Step:
+def nano_gpt(sizes: StepSizes) -> Step:
     """nanoGPT takes the fused AdamW on a GPU and the default one on a CPU; so does this."""
-    return _peer(Sizes(**sizes), "fused" if device().type == "cuda" else "default", plain=False)
+    return _peer(sizes, "fused" if device().type == "cuda" else "default", plain=False)
 
 
-def _peer(sizes: Sizes, optimiser: str, *, plain: bool) -> Step:
+def _peer(sizes: StepSizes, optimiser: str, *, plain: bool) -> Step:
     torch.manual_seed(0)
     model = PeerGPT(sizes, plain=plain).to(device()).train()
-    inputs, targets = token_batch(sizes.vocab, sizes.batch, sizes.length)
+    inputs, targets = token_batch(sizes)
     return Step(model, lambda: model(inputs, targets), optimiser)
 
 
-def transformers_gpt2(**given: Any) -> Step:
+def transformers_gpt2(sizes: StepSizes) -> Step:
     """transformers' GPT2 with SDPA, exact GELU, and the fused AdamW that its Trainer takes by default."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    sizes = Sizes(**given)
     config: Any = GPT2Config(
         vocab_size=sizes.vocab,
         n_positions=sizes.length,
@@ -138,5 +136,5 @@ def transformers_gpt2(**given: Any) -> Step:
     torch.manual_seed(0)
     model: Any = GPT2LMHeadModel(config)
     model.to(device()).train()
-    inputs, _ = token_batch(sizes.vocab, sizes.batch, sizes.length)
+    inputs, _ = token_batch(sizes)
     return Step(model, lambda: model(input_ids=inputs, labels=inputs).loss, "fused")  # it shifts the labels itself

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import bisect
-import json
 import random
 import shutil
 import threading
 import time
 from pathlib import Path
-from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from oelm_core.runs import process
-from oelm_core.runs.folder import RunFolder, write_json
+from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import MetricLine, Result, RunRecord, RunState, encode_metric
 from tests.run_factory import experiment, write_run
 
 LIVE = 20
@@ -21,30 +22,32 @@ POINTS = 500_000
 
 def write_runs(home: Path, count: int) -> None:
     """Finished runs of forty presets, light but complete enough to list."""
-    made = write_run(home / "runs", experiment("bench-0"), number=0)
+    made = write_run(home / "runs", experiment("bench-0"), number=0).folder
+    run, state, result = made.read(RunRecord), made.read(RunState), made.read(Result)
+    assert run
+    assert state
+    assert result
     for number in range(1, count):
-        folder = home / "runs" / f"bench-{number % 40}-s{number}-20260203-{number:06d}-{number % 65536:04x}"
-        folder.mkdir()
-        for name in ("run.json", "state.json", "result.json"):
-            content = json.loads((made.folder.path / name).read_text())
-            if name == "run.json":
-                content |= {"id": folder.name, "preset": f"bench-{number % 40}", "seed": number}
-            (folder / name).write_text(json.dumps(content))
-        shutil.copy(made.folder.metrics, folder / "metrics.jsonl")
+        preset = f"bench-{number % 40}"
+        folder = RunFolder(home / "runs" / f"{preset}-s{number}-20260203-{number:06d}-{number % 65536:04x}")
+        folder.path.mkdir()
+        for record in (replace(run, id=folder.id, preset=preset, seed=number), state, result):
+            folder.write(record, durable=False)
+        shutil.copy(made.metrics, folder.metrics)
 
 
 class LiveRuns:
     """Twenty runs of this very process; `move` takes each a few records further."""
 
     def __init__(self, home: Path) -> None:
-        self._runs: list[tuple[RunFolder, dict[str, Any]]] = []
+        self._runs: list[tuple[RunFolder, RunState]] = []
         self._step = POINTS
-        me = process.me()
+        running = {"state": "running", "ended": None, "total": 1_000_000, "reason": None}
         for number in range(LIVE):
             run = write_run(home / "runs", experiment(f"live-{number}"), number=5000 + number, without=["result"])
-            state = json.loads((run.folder.path / "state.json").read_text()) | me
-            state |= {"state": "running", "ended": None, "total": 1_000_000, "reason": None}
-            self._runs.append((run.folder, state))
+            state = run.folder.read(RunState)
+            assert state
+            self._runs.append((run.folder, replace(state, **running, **asdict(process.me()))))
         self.move(1)
 
     def folder(self, place: int) -> RunFolder:
@@ -54,15 +57,15 @@ class LiveRuns:
         for folder, state in self._runs:
             now = time.time()
             lines = [self._record(now, self._step + number) for number in range(records)]
-            with open(folder.metrics, "a") as file:
-                file.writelines(json.dumps(line) + "\n" for line in lines)
-            with open(folder.log, "a") as file:
-                file.writelines(f"step {line['step']} loss {line['loss']:.4f}\n" for line in lines)
-            write_json(folder.path / "state.json", {**state, "step": self._step + records, "heartbeat": now})
+            with open(folder.metrics, "ab") as metrics:
+                metrics.writelines(encode_metric(line) for line in lines)
+            with open(folder.log, "a") as log:
+                log.writelines(f"step {line.step} loss {line.values['loss']:.4f}\n" for line in lines)
+            folder.write(replace(state, step=self._step + records, heartbeat=now), durable=False)
         self._step += records
 
-    def _record(self, now: float, step: int) -> dict[str, Any]:
-        return {"t": now, "step": step, "kind": "train", "loss": random.random(), "lr": 1e-3, "step_time": 0.05}
+    def _record(self, now: float, step: int) -> MetricLine:
+        return MetricLine(step, "train", now, {"loss": random.random(), "lr": 1e-3, "step_time": 0.05})
 
 
 class Moving:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 COLUMNS, ROWS = 120, 36
 CHOSEN = re.compile(rb"48;2;36;64;90m([^\x1b]*)")  # what the dark theme lays under the row with the cursor
 NAME = re.compile(rb"(?:live|bench)-\d+")
@@ -37,7 +37,7 @@ def _bytecode() -> str:
     return place
 
 
-class Terminal:
+class TimedTerminal:
     """`oelm` in a pty of its own; a thread keeps reading what it draws."""
 
     def __init__(self, home: Path, extra: Mapping[str, str] | None = None) -> None:
@@ -132,8 +132,8 @@ def _chosen(drawn: bytes) -> bytes | None:
 
 
 @contextmanager
-def terminal(home: Path, extra: Mapping[str, str] | None = None) -> Iterator[Terminal]:
-    one = Terminal(home, extra)
+def terminal(home: Path, extra: Mapping[str, str] | None = None) -> Iterator[TimedTerminal]:
+    one = TimedTerminal(home, extra)
     try:
         yield one
     finally:

@@ -1,6 +1,6 @@
 """Draws docs/img/home.svg: the home screen over real runs, as Textual exports it, with its curves as drawn dots.
 
-Run with: OELM_HOME=FOLDER python -m tests.benchmarks.tui_picture docs/img/home.svg [KEY ...]
+Run with: OELM_HOME=FOLDER python -m benchmarks.screen_picture docs/img/home.svg [KEY ...]
 The folder should be called .oelm and stand in the current folder: the header shows where it is.
 """
 
@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from oelm_core.devices import Sampler
+from oelm_core.devices.sampler import DeviceSampler
 from oelm_core.launch import launcher
 from oelm_tui.app import OelmApp
 from oelm_tui.snapshots.cards import Machine, machine_of
@@ -32,7 +32,7 @@ _DOTS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 
 
 async def picture(keys: list[str]) -> str:
-    devices = Sampler(every=1.0).start()
+    devices = DeviceSampler(every=1.0).start()
     await asyncio.sleep(2.5)  # use of the processor is a difference of two looks
 
     def machine() -> Machine:

@@ -1,0 +1,54 @@
+"""`python -m benchmarks [SUBJECT ...]`: measures what we claim about speed, and writes the page in docs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import bert, data, gpt, loop, scaling, screen
+from benchmarks.claims import ClaimSection, claim_lines, markdown, not_judged
+from oelm_core.bench.report import Effort, choose, measure
+from oelm_core.errors import LabError
+from oelm_tui.commands.bench import print_sections, save_report
+from oelm_tui.console import note
+
+SUBJECTS: dict[str, Callable[[Effort], ClaimSection]] = {
+    "gpt": gpt.measure,
+    "bert": bert.measure,
+    "data": data.measure,
+    "loop": loop.measure,
+    "tui": screen.measure,
+    "scaling": scaling.measure,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures what we claim about speed.")
+    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"{', '.join(SUBJECTS)}; all of them else")
+    parser.add_argument("--quick", action="store_true", help="tiny networks: does it work here at all?")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="CPU threads; all cores else")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the findings there: .md as a page, else JSON")
+    options = parser.parse_args()
+    command = " ".join(["python -m benchmarks", *options.subjects, *(["--quick"] if options.quick else [])])
+    try:
+        chosen = {name: SUBJECTS[name] for name in choose(options.subjects, SUBJECTS)}
+        report = measure(chosen, Effort(options.quick, options.threads), command, show=note)
+        if options.quick:  # tiny networks show that it works; they can neither meet nor miss a claim
+            not_judged(report.sections)
+        save_report(report)
+    except LabError as error:
+        sys.exit(f"benchmarks: {error}")
+    if options.out is not None:
+        page = options.out.suffix == ".md"
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(markdown(report) if page else json.dumps(report.as_dict(), indent=1) + "\n")
+    print_sections(report.sections)
+    print("\nClaims", *claim_lines(report.sections), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

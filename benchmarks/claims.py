@@ -1,0 +1,101 @@
+"""Claims about speed: what was to be reached, what was found; and the page of them, docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from oelm_core.bench.report import BenchReport, BenchSection, BenchTable
+
+PAGE_HEAD = """\
+# Performance, as measured
+
+This page is the output of `{command}`, written by the command and never by hand. It took {minutes:.1f} minutes.
+
+- Machine: {cpu}, {cores} cores, {threads} threads used, {memory:.0f} GB memory, GPU: {gpu}; load before: {load:.2f}
+- {system}, Python {python}, {versions}
+
+How it is measured: variants of one comparison have the same sizes, batch, dropout, dtype and number of threads. Each
+lives in its own process; one runs at a time, in turns, the order turned round every round. The first steps are
+dropped. Time is the CPU time of all threads on a CPU (so that other people's load weighs little) and device events on
+a GPU; wall time stands beside it. Figures are medians; a ratio is taken round by round and has the 95 % bootstrap
+interval of its median, or, from fewer than six rounds, the least and the greatest of them.
+"""
+UNEXPLAINED = (
+    "the bench itself cannot tell why; single figures of a shared machine vary, so see whether it comes again."
+)
+
+
+@dataclass(frozen=True)
+class SpeedClaim:
+    """One line of the table: what was to be reached, what was found, and why when it was not."""
+
+    what: str
+    target: str
+    found: str
+    met: bool | None
+    """None when this machine, or a quick run, cannot tell."""
+    why: str = ""
+
+    @property
+    def verdict(self) -> str:
+        return {True: "met", False: "short", None: "not judged"}[self.met]
+
+
+@dataclass
+class ClaimSection(BenchSection):
+    """A subject with its claims."""
+
+    claims: list[SpeedClaim] = field(default_factory=list)
+
+    def claim(self, what: str, target: str, found: str, met: bool | None, why: str = "") -> None:
+        self.claims.append(SpeedClaim(what, target, found, met, why))
+
+    def as_dict(self) -> dict[str, Any]:
+        claims = [{**asdict(claim), "verdict": claim.verdict} for claim in self.claims]
+        return {**asdict(self), "claims": claims}
+
+
+def not_judged(sections: Sequence[ClaimSection]) -> None:
+    """Takes the verdict back."""
+    for section in sections:
+        section.claims = [replace(claim, met=None) for claim in section.claims]
+
+
+def claim_lines(sections: Sequence[ClaimSection]) -> Iterator[str]:
+    """For the terminal."""
+    for claim in (claim for section in sections for claim in section.claims):
+        yield f"{claim.verdict:<13}{claim.what}: {claim.found}  (to reach: {claim.target})"
+        if claim.met is False and claim.why:
+            yield f"{'':<13}{claim.why}"
+
+
+def markdown(report: BenchReport[ClaimSection]) -> str:
+    machine, sections = report.machine, report.sections
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    values = {**asdict(machine), "memory": machine.memory / 2**30, "gpu": machine.gpu or "none", "versions": versions}
+    parts = [PAGE_HEAD.format(**values, command=report.command, minutes=report.seconds / 60)]
+    if report.quick:
+        parts.append("**Quick mode: tiny networks and two rounds. These figures show that it works, nothing else.**\n")
+    claims = [claim for section in sections for claim in section.claims]
+    rows = [[claim.what, claim.target, claim.found, claim.verdict] for claim in claims]
+    parts.append("## Claims\n\n" + _markdown_table(["what", "to reach", "found", "verdict"], rows))
+    shortfalls = [f"- **{c.what}** ({c.verdict}): {c.why or UNEXPLAINED}" for c in claims if c.met is False]
+    if shortfalls:
+        parts.append("\n".join(shortfalls) + "\n")
+    for section in sections:
+        parts.append(f"## {section.title}\n")
+        parts += [_section_table(table) for table in section.tables]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _section_table(table: BenchTable) -> str:
+    note = f"\n{table.note}\n" if table.note else ""
+    return f"### {table.title}\n\n" + _markdown_table(table.columns, table.rows) + note
+
+
+def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,146 @@
+"""What freezing Q and K can save and does save: counted work, the arithmetic limit, layers on the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.claims import ClaimSection
+from benchmarks.flop_counter import count_both
+from oelm_core.bench.profile import profile_step, profile_table
+from oelm_core.bench.report import BenchTable, Effort
+from oelm_core.bench.steps import Step, bert_config, device, gpt_config
+from oelm_core.bench.turns import Make, Ratio, in_child, paired_ratio, take_turns
+from oelm_core.formatting import percent, size
+from oelm_core.method import flops
+from oelm_core.method.flops import StepSizes
+from oelm_core.method.freezing import freeze_model_parameters
+from oelm_core.models.bert import from_config
+from oelm_core.models.gpt import Block
+
+SHARE = 0.8
+LAYER_TOKENS = 512
+"""Short steps take turns more often, which cancels more of a machine's drift."""
+
+
+def freezing_claims(
+    section: ClaimSection,
+    sizes: StepSizes,
+    effort: Effort,
+    whole: Ratio,
+    *,
+    step: str,
+    classifier: bool,
+    layer: Callable[..., Step],
+) -> None:
+    """Adds the table of work, the claims about it, and measured ratios: `whole` is that of a step of `step`."""
+    counted = in_child(partial(count_both, sizes, classifier=classifier), effort.threads)
+    expected = {
+        name: flops.expected(sizes, frozen=frozen, classifier=classifier).by_component
+        for name, frozen in (("baseline", False), ("frozen", True))
+    }
+    section.tables.append(work_table(counted, sizes))
+    totals = {name: sum(work.values()) for name, work in counted.items()}
+    limit = flops.ideal_ratio(sizes, classifier=classifier)
+    section.claim(
+        f"{section.name}: counted FLOPs of both arms",
+        f"the formula, exactly; ratio {limit:.4f}",
+        f"{totals['baseline']:,} and {totals['frozen']:,}; ratio {totals['baseline'] / totals['frozen']:.4f}",
+        counted == expected,
+    )
+    section.raw["work"] = {"counted": counted, "expected": expected, "ideal_ratio": limit}
+    _layers(section, sizes.but(batch=max(1, LAYER_TOKENS // sizes.length)), effort, layer)
+    rows = [
+        ["whole step, arithmetic limit", f"{limit:.4f}x"],
+        [f"a step of {step}, measured", str(whole)],
+    ]
+    saved = flops.saved_bytes(sizes, biases=classifier)
+    rows += [[f"{what} saved a step", size(saving)] for what, saving in saved.items()]
+    note = (
+        "The limit counts matrix products alone: gradients that are not made and weights that are not updated come on"
+        " top, all other work dilutes it. Bytes in fp32; all-reduce per GPU and step."
+    )
+    section.tables.append(BenchTable("What freezing Q and K pays", ["", "found"], rows, note))
+    section.raw["saved_bytes"] = saved
+
+
+def work_table(counted: dict[str, dict[str, int]], sizes: StepSizes) -> BenchTable:
+    total = sum(counted["baseline"].values())
+    rows = [
+        [name, f"{work / 1e9:,.1f}", f"{counted['frozen'][name] / 1e9:,.1f}", percent(work / total, 1)]
+        for name, work in counted["baseline"].items()
+    ]
+    rows.append(["all", f"{total / 1e9:,.1f}", f"{sum(counted['frozen'].values()) / 1e9:,.1f}", "100.0 %"])
+    return BenchTable(
+        "Work of a step by component",
+        ["component", "baseline GFLOP", "frozen GFLOP", "share of baseline"],
+        rows,
+        f"{sizes.batch} x {sizes.length} tokens, counted by torch on the meta device; attention's products dense.",
+    )
+
+
+def _layers(section: ClaimSection, sizes: StepSizes, effort: Effort, layer: Callable[..., Step]) -> None:
+    """Adds the claim about one layer.
+
+    On one thread: more of them wait for each other, and CPU time would count the waiting. Two processes of each arm
+    add up to a round, so that a figure owes less to one process's luck.
+    """
+    arms: dict[str, Make] = {"trained": partial(layer, sizes), "frozen": partial(layer, sizes, frozen=True)}
+    makes = {f"{arm} {number}": make for number in (1, 2) for arm, make in arms.items()}
+    found = take_turns(makes, rounds=effort.rounds(60), within=20, threads=1, warmup=3)
+    section.keep("layers", found)
+    both = {arm: zip(found[f"{arm} 1"].seconds, found[f"{arm} 2"].seconds, strict=True) for arm in arms}
+    seconds = {arm: [one + other for one, other in pairs] for arm, pairs in both.items()}
+    measured, limit = paired_ratio(seconds["trained"], seconds["frozen"]), flops.layer_ratio(sizes)
+    share, wanted = (measured.value - 1) / (limit - 1), 1 + SHARE * (limit - 1)
+    profile = profile_step(arms["trained"], threads=1)
+    section.tables.append(profile_table(profile, "a layer", "Where a layer's time goes"))
+    in_doubt = " (the interval holds the target)" if measured.low <= wanted <= measured.high else ""
+    section.claim(
+        f"{section.name}: a layer with frozen Q/K on {sizes.tokens} tokens, forward and backward, one thread",
+        f"at least 80 % of the ideal saving, {wanted:.4f}x of {limit:.4f}x",
+        f"{measured}, {100 * share:.0f} % of the saving{in_doubt}",
+        share >= SHARE,
+        why="the ideal counts matrix products as if nothing else took time. They are"
+        f" {percent(profile.products, 1)} of a layer's (its profile is below), so a layer whose other work stays as it"
+        f" is gains {1 / (1 - profile.products * (1 - 1 / limit)):.4f}x.",
+    )
+
+
+def gpt_layer(sizes: StepSizes, *, frozen: bool = False) -> Step:
+    """Forward and backward of one block of our GPT alone: where freezing saves, nothing around it."""
+    torch.manual_seed(0)
+    block = Block(gpt_config(sizes), 0).to(device()).train()
+    freeze_model_parameters(block, frozen)
+    start = _layer_input(sizes)
+
+    def loss() -> Tensor:
+        start.grad = None
+        out: Tensor = block(start, None, None)
+        return out.sum()
+
+    return Step(block, loss, None)
+
+
+def bert_layer(sizes: StepSizes, *, frozen: bool = False) -> Step:
+    """Forward and backward of one encoder layer."""
+    torch.manual_seed(0)
+    model: Any = from_config(bert_config(sizes.but(layers=1, vocab=64))).to(device()).train()
+    freeze_model_parameters(model, frozen)
+    layer = model.bert.encoder.layer[0]
+    start = _layer_input(sizes)
+
+    def loss() -> Tensor:
+        start.grad = None
+        out = layer(start)
+        return (out[0] if isinstance(out, tuple) else out).sum()
+
+    return Step(layer, loss, None)
+
+
+def _layer_input(sizes: StepSizes) -> Tensor:
+    return torch.randn(sizes.batch, sizes.length, sizes.d_model, device=device(), requires_grad=True)

@@ -1,0 +1,261 @@
+"""The command line and the screen on the clock, in a real pty: start-up, first paint, idle cost, memory, key presses.
+
+A busy machine makes wall-clock figures worse; beside them stands the processor time, which says what the program needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.claims import ClaimSection
+from benchmarks.screen_load import POINTS, LiveRuns, Moving, large_log, long_line, many_points, write_runs
+from benchmarks.screen_terminal import ROOT, TimedTerminal, terminal
+from oelm_core.bench.report import BenchTable, Effort
+from oelm_core.bench.turns import paired_ratio
+from oelm_core.formatting import measured_time
+from tests import fake_nvml
+
+COMMANDS = {
+    "import typer": ["-c", "import typer"],
+    "oelm --help": ["-m", "oelm_tui", "--help"],
+    "oelm presets": ["-m", "oelm_tui", "presets"],
+    "oelm runs": ["-m", "oelm_tui", "runs"],
+}
+SHOWN_LINE = re.compile(rb"line (\d{9})")
+
+
+def measure(effort: Effort) -> ClaimSection:
+    section = ClaimSection("tui", "The command line and the screen")
+    _start_up(section, effort)
+    try:
+        found = screen_figures(effort.quick)
+    except Exception as error:
+        section.claim("the screen", "measured", f"its benchmark failed: {type(error).__name__}: {error}", False)
+        return section
+    rows = [[one.what, one.text] for one in found]
+    section.tables.append(BenchTable("The screen, in a pty of its own", ["what", "found"], rows))
+    for one in found:
+        if one.target is not None:
+            section.claim(
+                f"screen: {one.what}", f"at most {one.target:g} {one.unit}", one.text, one.value <= one.target
+            )
+    section.raw["screen"] = [asdict(one) for one in found]
+    return section
+
+
+def _start_up(section: ClaimSection, effort: Effort) -> None:
+    """What the command line costs before it does anything."""
+    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for number in range(effort.rounds(7) + 1):
+        for name in COMMANDS if number % 2 == 0 else reversed(COMMANDS):
+            spent = _cpu_seconds(COMMANDS[name])
+            if number:
+                times[name].append(spent)
+    rows = [[name, measured_time(statistics.median(spent))] for name, spent in times.items()]
+    note = "In turns; the first round is dropped."
+    section.tables.append(BenchTable("Start-up", ["command", "CPU time"], rows, note))
+    against = paired_ratio(times["oelm --help"], times["import typer"])
+    section.claim("oelm --help against `import typer`", "at most 2x", str(against), against.value <= 2)
+    section.raw["startup"] = times
+
+
+def _cpu_seconds(arguments: list[str]) -> float:
+    """CPU time of a command and its children, in a home of its own."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryDirectory(prefix="oelm-bench-") as home:
+        subprocess.run(
+            [sys.executable, *arguments], capture_output=True, check=True, env={**os.environ, "OELM_HOME": home}
+        )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@dataclass(frozen=True)
+class ScreenFigure:
+    """What was measured, and the most it may be."""
+
+    what: str
+    value: float
+    unit: str
+    target: float | None = None
+
+    @property
+    def text(self) -> str:
+        return f"{self.value:.1f} {self.unit}"
+
+
+def screen_figures(quick: bool) -> list[ScreenFigure]:
+    found: list[ScreenFigure] = []
+
+    def add(what: str, value: float, unit: str, target: float | None = None) -> None:
+        found.append(ScreenFigure(what, value, unit, target))
+
+    def small(home: Path) -> None:
+        write_runs(home, 50)
+        wall, cpu = first_paint(home, 1 if quick else 3)
+        add("first useful paint, 50 runs", wall * 1000, "ms", 700)
+        add("of which processor time", cpu * 1000, "ms")
+        cards = eight_cards(home)
+        which = "8 cards" if cards else "no card (no compiler)"
+        add(f"idle with 20 live runs, {which}", idle(home, 5 if quick else 12, cards), "%", 4)
+
+    def busy(home: Path) -> None:
+        write_runs(home, 50)
+        median, late, lag = under_load(home, 20 if quick else 60, eight_cards(home))
+        add("screen behind a log growing 20,000 lines/s, at most", lag * 1000, "ms", 1000)
+        add("key to moved cursor meanwhile, median", median * 1000, "ms")
+        add("key to moved cursor meanwhile, p95", late * 1000, "ms", 50)
+
+    def hour(home: Path) -> None:
+        write_runs(home, 50)
+        add("memory after an hour's worth of events", an_hour(home, 5 if quick else 8, eight_cards(home)), "MB", 150)
+
+    def large(home: Path) -> None:
+        count = 300 if quick else 2000
+        write_runs(home, count)
+        wall, cpu = first_paint(home, 1 if quick else 2)
+        add(f"first useful paint, {count:,} runs", wall * 1000, "ms", 1500)
+        add("of which processor time", cpu * 1000, "ms")
+
+    def logs(folder: Path) -> None:
+        path = large_log(folder, 10**8 if quick else 10**9)
+        opened, first, whole = reading_times("log", path)
+        add(f"log of {path.stat().st_size / 1e9:.1f} GB, last page", opened * 1000, "ms", 100)
+        add("search, first hit", first * 1000, "ms", 1000)
+        add("search, all counted", whole * 1000, "ms")
+        path.unlink()
+        opened, _, whole = reading_times("log", long_line(folder, 10**8))
+        add("log with a line of 100 MB, last page", opened * 1000, "ms", 100)
+        add("search, all counted", whole * 1000, "ms")
+
+    def curves(folder: Path) -> None:
+        first, whole, later, count = reading_times("curve", many_points(folder))
+        assert count == POINTS, count
+        add("500,000 points, first picture (skimmed)", first * 1000, "ms", 300)
+        add("every point read", whole * 1000, "ms")
+        add("later pictures", later * 1000, "ms", 30)
+
+    for part in (logs, curves, small, busy, hour, large):
+        _in_scratch(part)
+    return found
+
+
+def _in_scratch(work: Callable[[Path], None]) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="oelm-bench-"))
+    try:
+        work(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def reading_times(kind: str, path: Path) -> list[float]:
+    """What benchmarks.screen_reading finds, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.screen_reading", kind, str(path)]
+    times: list[float] = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)
+    return times
+
+
+def first_paint(home: Path, repeats: int) -> tuple[float, float]:
+    """(wall, processor) seconds from starting Python to a run's line on the screen; the first start is dropped."""
+    found = []
+    for number in range(repeats + 1):
+        with terminal(home) as screen:
+            screen.wait_for(b"bench-")
+            taken = screen.last - screen.started, screen.cpu_seconds
+            screen.wait_for(b"BERT")
+        if number:
+            found.append(taken)
+    return statistics.median(wall for wall, _ in found), statistics.median(cpu for _, cpu in found)
+
+
+def eight_cards(folder: Path) -> Mapping[str, str] | None:
+    """The environment of a machine with eight pretend cards; None where they cannot be built."""
+    if fake_nvml.compiler() is None:
+        return None
+    place = folder / "nvml"
+    place.mkdir()
+    machine = fake_nvml.Machine(
+        place, fake_nvml.build(place), *(fake_nvml.card(number, util=90 + number) for number in range(8))
+    )
+    return machine.environment
+
+
+def idle(home: Path, seconds: float, cards: Mapping[str, str] | None) -> float:
+    """Percent of a core while twenty runs move and nobody presses a key."""
+    with Moving(LiveRuns(home)), terminal(home, cards) as screen:
+        screen.wait_for(b"live-")
+        screen.wait_for(b"BERT")
+        if cards:
+            screen.wait_for(b"97%")  # the eighth card
+        time.sleep(5)
+        before, at = screen.cpu_seconds, time.perf_counter()
+        time.sleep(seconds)
+        return (screen.cpu_seconds - before) / (time.perf_counter() - at) * 100
+
+
+def an_hour(home: Path, seconds: float, cards: Mapping[str, str] | None) -> float:
+    """Resident MB after twenty runs wrote 7,200 records each, an hour's worth at two a second, in `seconds`."""
+    live = LiveRuns(home)
+    with terminal(home, cards) as screen:
+        screen.wait_for(b"live-")
+        screen.wait_for(b"BERT")
+        rounds = max(1, round(seconds * 2))
+        for number in range(rounds):
+            live.move(7200 // rounds)
+            screen.press((b"\x1b[B", b"]", b"\x1b[A")[number % 3])  # somebody looks around meanwhile
+            time.sleep(0.5)
+        time.sleep(2)
+        return screen.resident
+
+
+def under_load(home: Path, presses: int, cards: Mapping[str, str] | None) -> tuple[float, float, float]:
+    """(median, p95 of key to moved cursor, largest lag of the screen behind the log) in seconds.
+
+    Meanwhile twenty runs move, and the log on the screen grows by 20,000 lines a second. The cursor goes between that
+    run and one with half a million records, which a thread begins to read.
+    """
+    live = LiveRuns(home)
+    many_points(live.folder(-2).path)
+    with Moving(live, 20_000) as moving, terminal(home, cards) as screen:
+        screen.wait_for(b"live-")
+        screen.wait_for(b"BERT")
+        _go_to(screen, b"live-19")
+        place = screen.size
+        screen.press(b"]")  # its log
+        screen.wait_until(lambda drawn: SHOWN_LINE.search(drawn) is not None, place)
+        time.sleep(0.5)  # what is drawn first may be the page of the last look, until the next one is read
+        lags, until = [], time.perf_counter() + 5
+        while time.perf_counter() < until:
+            seen = [int(number) for number in SHOWN_LINE.findall(bytes(screen.output[-200_000:]))]
+            lags.append(moving.behind(max(seen, default=0)))
+            time.sleep(0.05)
+        times = []
+        for number in range(presses):
+            times.append(screen.key_to_cursor(b"\x1b[B" if number % 2 == 0 else b"\x1b[A"))
+            time.sleep(0.15)
+    times.sort()
+    return statistics.median(times), times[int(len(times) * 0.95)], max(lags)
+
+
+def _go_to(screen: TimedTerminal, name: bytes) -> None:
+    """Filters down to one run, so that it is the selected one, and back."""
+    screen.press(b"/")
+    time.sleep(0.5)
+    screen.press(b'"' + name + b'"\r')
+    time.sleep(1.5)
+    place = screen.size
+    screen.press(b"\x1b")
+    screen.wait_for(b"live-", place)
+    time.sleep(1.0)

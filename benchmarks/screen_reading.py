@@ -1,0 +1,59 @@
+"""How long the screen's readers take over one large file, in a process of its own with nothing else loaded.
+
+Run with: python -m benchmarks.screen_reading log|curve FILE; prints the seconds as a JSON list.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from oelm_tui.charts.plot import View, draw
+from oelm_tui.logs.reader import LogFile
+from oelm_tui.logs.search import Search
+from oelm_tui.render.curves import Quantity, one_curve
+from oelm_tui.snapshots.columns import ColumnsReader
+
+
+def log_times(path: Path) -> list[float]:
+    """Seconds to the last page, to the first hit, and to the end of the count."""
+    began = time.perf_counter()
+    log = LogFile(path)
+    log.refresh()
+    log.last_page(40)
+    opened = time.perf_counter() - began
+    began = time.perf_counter()
+    search, first = Search(log, "needle"), 0.0
+    while not search.done:
+        search.step()
+        if search.count and not first:
+            first = time.perf_counter() - began
+    return [opened, first, time.perf_counter() - began]
+
+
+def curve_times(path: Path) -> list[float]:
+    """Seconds from opening a metrics file to its first picture, to all of it, and of later pictures; its points."""
+    began = time.perf_counter()
+    reader = ColumnsReader(path)
+    view, quantity = View(smoothing=0.9), Quantity("train", "loss", "loss", smooth=True)
+
+    def picture() -> float:
+        start = time.perf_counter()
+        draw([one_curve(reader.columns, quantity, view, "a", "arm0", "x")], view, 110, 18)
+        return time.perf_counter() - start
+
+    reader.advance()
+    picture()
+    first = time.perf_counter() - began
+    while reader.behind:
+        reader.advance()
+    picture()
+    whole = time.perf_counter() - began
+    later = sorted(picture() for _ in range(20))[10]
+    return [first, whole, later, len(reader.columns["train"])]
+
+
+if __name__ == "__main__":
+    print(json.dumps({"log": log_times, "curve": curve_times}[sys.argv[1]](Path(sys.argv[2]))))

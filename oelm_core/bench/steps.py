@@ -1,0 +1,215 @@
+"""The training steps that are measured, as the trainer runs them: our GPT, and encoders on short sentences."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PretrainedConfig
+
+from oelm_core.config import Experiment, Shape, build_experiment
+from oelm_core.data import packing
+from oelm_core.data.classification import Examples
+from oelm_core.method.flops import StepSizes
+from oelm_core.method.freezing import freeze_model_parameters
+from oelm_core.models.bert import encoder_config, from_config
+from oelm_core.models.gpt import OelmGPTConfig, OelmGPTForCausalLM
+
+MEDIUM = StepSizes()
+SMALL = StepSizes(vocab=202, d_model=128, layers=4, heads=4, d_ff=512, batch=16, length=128)  # about the demo's
+TINY = StepSizes(vocab=512, d_model=64, layers=2, heads=2, d_ff=128, batch=2, length=32)
+BERT_BASE = StepSizes(vocab=30522, d_model=768, layers=12, heads=12, d_ff=3072, batch=32, length=128)
+TINY_BERT = StepSizes(vocab=512, d_model=64, layers=2, heads=2, d_ff=128, batch=8, length=128)
+CLIP = 1.0
+
+
+def device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class Step:
+    """A training step on a fixed batch: gradients, clipping, AdamW. `about` says what the variant is made of."""
+
+    def __init__(
+        self, model: nn.Module, loss: Callable[[], Tensor], optimiser: str | None, about: dict[str, float] | None = None
+    ) -> None:
+        """optimiser: fused, default (what torch takes when nothing is said), or None for gradients alone."""
+        self.model, self.loss = model, loss
+        self.trained = [p for p in model.parameters() if p.requires_grad]
+        self.optimiser = _adamw(self.trained, optimiser) if optimiser else None
+        self.about: dict[str, float] = {"trained": sum(p.numel() for p in self.trained), **(about or {})}
+
+    def __call__(self) -> None:
+        self.loss().backward()
+        if self.optimiser is None:
+            for parameter in self.trained:
+                parameter.grad = None
+            return
+        nn.utils.clip_grad_norm_(self.trained, CLIP)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+
+
+def _adamw(trained: list[nn.Parameter], kind: str) -> torch.optim.AdamW:
+    """With its moments made, by a step of zero gradients: the first real one holds as much memory as any other."""
+    fused = None if kind == "default" else True
+    optimiser = torch.optim.AdamW(trained, lr=1e-4, betas=(0.9, 0.999), weight_decay=0.01, fused=fused)
+    for parameter in trained:
+        parameter.grad = torch.zeros_like(parameter)
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    return optimiser
+
+
+class Calls:
+    """A variant that makes `steps` calls of a function; `keep` lives as long as it does."""
+
+    def __init__(self, call: Callable[[], object], steps: int = 1, keep: object = None) -> None:
+        self.call, self.steps, self.keep = call, steps, keep
+        self.about: dict[str, float] = {}
+
+    def __call__(self) -> None:
+        for _ in range(self.steps):
+            self.call()
+
+
+class Gemm:
+    """A square product in fp32: the fastest this machine can be, in the same rounds as the variants."""
+
+    def __init__(self, size: int) -> None:
+        self._a, self._b = (torch.randn(size, size, device=device()) for _ in range(2))
+        self.about: dict[str, float] = {"flops": 2 * size**3}
+
+    def __call__(self) -> None:
+        self._a @ self._b
+
+
+# -- GPT -------------------------------------------------------------------------------------------------------------
+
+
+def gpt(sizes: StepSizes, *, frozen: bool = False, compiled: bool = False, optimiser: str = "fused") -> Step:
+    """Our GPT's step; compiled: as train.compile does it."""
+    model = gpt_model(sizes).train()
+    freeze_model_parameters(model, frozen)
+    if compiled:
+        for layer in model.model.layers:
+            layer.compile(dynamic=True)
+    inputs, targets = token_batch(sizes)
+
+    def loss() -> Tensor:
+        found: Tensor = model(input_ids=inputs, shift_labels=targets, num_items_in_batch=sizes.tokens).loss
+        return found
+
+    return Step(model, loss, optimiser)
+
+
+def gpt_model(sizes: StepSizes) -> Any:
+    torch.manual_seed(0)
+    model: Any = OelmGPTForCausalLM(gpt_config(sizes))
+    return model.to(device())
+
+
+def gpt_config(sizes: StepSizes) -> OelmGPTConfig:
+    return OelmGPTConfig(
+        vocab_size=sizes.vocab,
+        positions=sizes.length,
+        d_model=sizes.d_model,
+        layers=sizes.layers,
+        heads=sizes.heads,
+        d_ff=sizes.d_ff,
+        dropout=sizes.dropout,
+    )
+
+
+def token_batch(sizes: StepSizes) -> tuple[Tensor, Tensor]:
+    """Inputs and next tokens `[batch, length]`, drawn once."""
+    draw = torch.Generator().manual_seed(0)
+    drawn = torch.randint(0, sizes.vocab, (sizes.batch, sizes.length + 1), generator=draw).to(device())
+    return drawn[:, :-1].contiguous(), drawn[:, 1:].contiguous()
+
+
+# -- encoders --------------------------------------------------------------------------------------------------------
+
+
+def bert(sizes: StepSizes, *, batching: str, frozen: bool = False, batches: int = 6) -> Step:
+    """A fine-tuning step; a few different batches come round, the same for every kind of batching.
+
+    batching: packed, or dynamic.
+    """
+    # Seed 381: its six batches have what many have on average, 13.0 tokens a sentence and 39.7 the longest of 32.
+    examples = like_sst2(sizes.batch * batches, sizes.vocab, seed=381)
+    torch.manual_seed(0)
+    model = from_config(bert_config(sizes)).to(device()).train()
+    freeze_model_parameters(model, frozen)
+    chosen = [np.arange(start, start + sizes.batch) for start in range(0, len(examples), sizes.batch)]
+    first = packing.first_position(model)
+    made = [
+        (packing.pack(examples, part, 0, first) if batching == "packed" else packing.pad(examples, part, 0)).to(
+            device()
+        )
+        for part in chosen
+    ]
+    turn = itertools.cycle(made)
+
+    def loss() -> Tensor:
+        batch = next(turn)
+        return F.cross_entropy(packing.logits(model, batch), batch.labels)
+
+    about = {
+        "tokens_a_step": sum(batch.tokens.numel() for batch in made) / len(made),
+        "mean_length": float(examples.lengths.mean()),
+        "longest": float(examples.lengths.max()),
+    }
+    return Step(model, loss, "fused", about)
+
+
+def bert_config(sizes: StepSizes, arch: str = "bert") -> PretrainedConfig:
+    return encoder_config(Shape(**shape(sizes, positions=512)), arch, 2, sizes.dropout)
+
+
+def like_sst2(count: int, vocab: int, seed: int = 0) -> Examples:
+    """Examples of 3 to 60 tokens, 13 in the mean, most of them short: SST-2's training phrases."""
+    draw = np.random.default_rng(seed)
+    lengths = np.minimum(3 + draw.gamma(1.35, 10.5 / 1.35, count).astype(np.int64), 60)
+    tokens = draw.integers(5, vocab, int(lengths.sum()), dtype=np.int32)
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Examples(tokens, np.zeros(len(tokens), np.uint8), starts, draw.integers(0, 2, count))
+
+
+# -- the trainer itself ----------------------------------------------------------------------------------------------
+
+
+def shape(sizes: StepSizes, positions: int) -> dict[str, int]:
+    """The network alone, as presets write it."""
+    return {
+        "layers": sizes.layers,
+        "d_model": sizes.d_model,
+        "heads": sizes.heads,
+        "d_ff": sizes.d_ff,
+        "vocab": sizes.vocab,
+        "positions": positions,
+    }
+
+
+def experiment(family: str, sizes: StepSizes, *, data: dict[str, Any], train: dict[str, Any]) -> Experiment:
+    """An untouched baseline from scratch; family: gpt or bert. The demo's tokenizer goes with its data."""
+    content = {
+        "id": "bench",
+        "title": "A part of the bench",
+        "family": family,
+        "model": {
+            "name": f"demo-{family}",
+            "arch": family,
+            "start": "scratch",
+            "shape": shape(sizes, sizes.length),
+        },
+        "data": {"max_length": sizes.length, **data},
+        "method": {"name": "baseline"},
+        "train": {"batch_size": sizes.batch, "max_steps": 1, "lr": 1e-3, **train},
+    }
+    return build_experiment(content, "bench")
