@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from oelm_core.config import Experiment, as_dict, build_experiment, config_hash, override
-from oelm_core.runs.folder import RunFolder, write_json
+from oelm_core.metric import metric_named
+from oelm_core.runs import schema
+from oelm_core.runs.attempts import path_of
+from oelm_core.runs.folder import RunFolder, write_record
+from oelm_core.runs.schema import (
+    Around,
+    Attempt,
+    Census,
+    Checks,
+    DataFacts,
+    DeviceFacts,
+    FrozenProof,
+    FrozenWeights,
+    Headline,
+    Losses,
+    MachineState,
+    MetricLine,
+    ModelFacts,
+    Orthogonality,
+    Outcome,
+    PeakMemory,
+    Predictions,
+    Reached,
+    Result,
+    RunRecord,
+    RunState,
+    Seconds,
+    StepTiming,
+)
 from oelm_core.runs.store import Run, read_run
+
+R = TypeVar("R")
 
 START = 1_770_000_000.0
 """Creation time of the first run; each further one is a minute later."""
@@ -73,52 +104,37 @@ def write_run(
 ) -> Run:
     """One run folder under `root`, as the launcher, runner and worker leave it. `score` is the best headline value.
 
-    `number` orders runs in time and makes the id unique; `result`, `checks`, `run`, `attempt` override keys of those
-    files; `without` names files to leave out (result, checks, metrics, predictions, losses, timing_stats).
+    `number` orders runs in time and makes the id unique; `result`, `checks`, `run`, `attempt` override fields of those
+    records; `without` names files to leave out (result, checks, metrics, predictions, losses).
     """
     created = START + 60 * number
     run_id = f"{exp.id}-s{seed}-20260202-{number // 60:04d}{number % 60:02d}-{number:04x}"
-    path = root / run_id
-    for name in ("attempts", "checkpoints"):
-        (path / name).mkdir(parents=True)
-    config = {**as_dict(exp), "seed": seed}
+    folder = RunFolder(root / run_id)
+    for path in (folder.attempts, folder.checkpoints, folder.predictions, folder.losses):
+        path.mkdir(parents=True)
     metric, total = exp.metric, exp.train.max_steps or 400
-    _write(path / "run.json", _run_json(exp, config, run_id, seed, created) | dict(run or {}))
     done = total if state == "finished" else total // 2
-    _write(
-        path / "state.json",
-        {"state": state, "reason": reason, "message": None, "host": "lab", "pid": 1, "step": done, "total": total}
-        | {"started": created, "ended": created + 45, "heartbeat": created + 45, "devices": ["cpu"], "workers": []},
-    )
-    machine = {"load": [0.1, 0.1, 0.1], "memory_available": 8 * 2**30, "temperature": None, "busy": []}
-    _write(
-        path / "attempts" / "1.json",
-        {"host": "lab", "devices": ["cpu"], "threads": 1, "world_size": 1, "from_step": 0, "started": created}
-        | {"ended": created + 45, "exit_code": 0, "machine": {"before": machine, "after": machine}}
-        | dict(attempt or {}),
-    )
+    folder.write(_with(_run(exp, run_id, seed, created), run))
+    folder.write(_state(state, reason, done, total, created))
+    write_record(path_of(folder, 1), _with(_attempt(created), attempt))
     values = list(curve) if curve is not None else _approach(score, metric, done // exp.train.eval_every)
     evals = [_eval(metric, exp.train.eval_every * (i + 1), value) for i, value in enumerate(values)]
     if "metrics" not in without:
-        _write_metrics(path / "metrics.jsonl", evals, exp, done, step_time, created)
-    pick = min if metric in ("perplexity", "loss") else max
-    best = pick(evals, key=lambda record: record[metric]) if evals else None
+        folder.metrics.write_bytes(_metrics(evals, exp, done, step_time, created))
+    pick = max if metric_named(metric).higher_is_better else min
+    best = pick(evals, key=lambda line: line.values[metric]) if evals else None
     if best and labels is not None and predictions is not None and "predictions" not in without:
-        content = {"step": best["step"], "labels": list(labels), "predictions": list(predictions)}
-        _write(path / "predictions" / f"step-{best['step']}.json", content)
+        found = Predictions(list(labels), list(predictions), best.step)
+        write_record(folder.predictions / f"step-{best.step}.json", found)
     if best and losses is not None and "losses" not in without:
         counts = list(tokens) if tokens is not None else [31] * len(losses)
-        _write(
-            path / "losses" / f"step-{best['step']}.json",
-            {"step": best["step"], "losses": list(losses), "tokens": counts},
-        )
+        write_record(folder.losses / f"step-{best.step}.json", Losses(list(losses), counts, best.step))
     if "checks" not in without:
-        _write(path / "checks.json", _checks_json(exp) | dict(checks or {}))
+        folder.write(_with(_checks(exp), checks))
     if best and state == "finished" and "result" not in without:
-        content = _result_json(exp, best, evals[-1], evals, step_time, total) | dict(result or {})
-        _write(path / "result.json", content)
-        _write(path / "outcome.json", {"state": state, "reason": reason, "message": None, "step": done})
-    return read_run(RunFolder(path))
+        folder.write(_with(_result(exp, best, evals, step_time, total), result))
+        folder.write(Outcome(state, reason, step=done))
+    return read_run(folder)
 
 
 def predictions_with(labels: Sequence[int], wrong: Sequence[int]) -> list[int]:
@@ -127,135 +143,143 @@ def predictions_with(labels: Sequence[int], wrong: Sequence[int]) -> list[int]:
     return [1 - label if place in places else label for place, label in enumerate(labels)]
 
 
-def _write(path: Path, content: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, content)
+def _with(record: R, changes: Mapping[str, Any] | None) -> R:
+    """The record with some of its fields given anew, as plain values or as parts of the schema."""
+    plain = {**msgspec.to_builtins(record), **msgspec.to_builtins(dict(changes or {}))}
+    return schema.convert(plain, type(record))
 
 
 def _approach(score: float, metric: str, count: int) -> list[float]:
     """A curve that ends at `score`, from clearly worse."""
-    worse = 2.0 if metric in ("perplexity", "loss") else 0.6
+    worse = 0.6 if metric_named(metric).higher_is_better else 2.0
     return [score * (worse + (1 - worse) * (i + 1) / count) for i in range(count)]
 
 
-def _eval(metric: str, step: int, value: float) -> dict[str, Any]:
+def _eval(metric: str, step: int, value: float) -> MetricLine:
     if metric == "perplexity":
-        return {"step": step, "loss": math.log(value), "perplexity": value}
-    return {"step": step, "loss": round(1 - value, 6), "accuracy": value, "f1": value, metric: value}
+        values = {"loss": math.log(value), "perplexity": value}
+    else:
+        values = {"loss": round(1 - value, 6), "accuracy": value, "f1": value, metric: value}
+    return MetricLine(step, "eval", values=values)
 
 
-def _write_metrics(
-    path: Path, evals: list[dict[str, Any]], exp: Experiment, done: int, step_time: float, created: float
-) -> None:
+def _metrics(evals: list[MetricLine], exp: Experiment, done: int, step_time: float, created: float) -> bytes:
     noise = random.Random(exp.id)
-    records = []
+    lines = []
     for step in range(exp.train.log_every, done + 1, exp.train.log_every):
         loss = 2.0 * math.exp(-3 * step / max(done, 1)) + 0.3 + noise.uniform(-0.05, 0.05)
-        records.append(
-            {"step": step, "kind": "train", "loss": round(loss, 4), "lr": exp.train.lr, "step_time": step_time}
-        )
-    records += [{**record, "kind": "eval", "seconds": 0.5} for record in evals]
-    records.sort(key=lambda record: (record["step"], record["kind"] == "eval"))
-    lines = (json.dumps({"t": created + record["step"] * step_time, **record}) for record in records)
-    path.write_text("".join(line + "\n" for line in lines))
+        values = {"loss": round(loss, 4), "lr": exp.train.lr, "step_time": step_time}
+        lines.append(MetricLine(step, "train", values=values))
+    lines += [MetricLine(line.step, "eval", values={**line.values, "seconds": 0.5}) for line in evals]
+    lines.sort(key=lambda line: (line.step, line.kind == "eval"))
+    for line in lines:
+        line.t = created + line.step * step_time
+    return b"".join(map(schema.encode_metric, lines))
 
 
-def _run_json(exp: Experiment, config: dict[str, Any], run_id: str, seed: int, created: float) -> dict[str, Any]:
-    return {
-        "schema": 1,
-        "id": run_id,
-        "preset": exp.id,
-        "study": None,
-        "config": config,
-        "config_hash": config_hash(config),
-        "seed": seed,
-        "command": ["oelm", "run", exp.id, "--seed", str(seed)],
-        "cwd": "/lab",
-        "host": "lab",
-        "devices_asked": "cpu",
-        "per_run": 1,
-        "after": None,
-        "after_any": False,
-        "pause": 0,
-        "launcher": "local",
-        "git_commit": "0123456789abcdef",
-        "versions": {"torch": "2.13.0", "transformers": "5.22.0"},
-        "created": created,
-    }
+def _run(exp: Experiment, run_id: str, seed: int, created: float) -> RunRecord:
+    config = {**as_dict(exp), "seed": seed}
+    return RunRecord(
+        id=run_id,
+        preset=exp.id,
+        config=config,
+        config_hash=config_hash(config),
+        seed=seed,
+        command=["oelm", "run", exp.id, "--seed", str(seed)],
+        cwd="/lab",
+        host="lab",
+        devices_asked="cpu",
+        git_commit="0123456789abcdef",
+        versions={"torch": "2.13.0", "transformers": "5.22.0"},
+        created=created,
+    )
 
 
-def _census(exp: Experiment) -> dict[str, Any]:
+def _state(state: str, reason: str | None, done: int, total: int, created: float) -> RunState:
+    return RunState(
+        state=state,
+        reason=reason,
+        host="lab",
+        pid=1,
+        started=created,
+        devices=["cpu"],
+        step=done,
+        total=total,
+        heartbeat=created + 45,
+        ended=created + 45,
+    )
+
+
+def _attempt(created: float) -> Attempt:
+    machine = MachineState(load=[0.1, 0.1, 0.1], memory_available=8 * 2**30)
+    return Attempt(
+        host="lab",
+        devices=["cpu"],
+        threads=1,
+        world_size=1,
+        from_step=0,
+        started=created,
+        ended=created + 45,
+        exit_code=0,
+        machine=Around(machine, machine),
+    )
+
+
+def _census(exp: Experiment) -> Census:
     shape = exp.model.shape
     assert shape is not None
     total = shape.vocab * shape.d_model + shape.layers * (4 * shape.d_model**2 + 2 * shape.d_model * shape.d_ff)
     frozen = shape.layers * len(exp.method.freeze) * shape.d_model**2
-    return {"total": total, "trainable": total - frozen, "frozen": frozen, "by_component": {}}
+    return Census(total=total, trainable=total - frozen, frozen=frozen)
 
 
-def _checks_json(exp: Experiment) -> dict[str, Any]:
-    return {
-        "orthogonality": {"tolerance": 1e-5, "worst": 1e-7, "layers": []},
-        "census": _census(exp),
-        "frozen": {"names": [], "hash": "aa"},
-        "true_baseline": exp.method.init == "none",
-    }
+def _checks(exp: Experiment) -> Checks:
+    return Checks(
+        orthogonality=Orthogonality(tolerance=1e-5, worst=1e-7),
+        census=_census(exp),
+        frozen=FrozenWeights(hash="aa"),
+        qk_untouched=exp.method.init == "none",
+    )
 
 
-def _result_json(
-    exp: Experiment,
-    best: dict[str, Any],
-    final: dict[str, Any],
-    evals: list[dict[str, Any]],
-    step_time: float,
-    total: int,
-) -> dict[str, Any]:
-    metric = exp.metric
-    seconds = {"seconds": best["step"] * step_time}
-    reached = {}
+def _result(exp: Experiment, best: MetricLine, evals: list[MetricLine], step_time: float, total: int) -> Result:
+    metric, final = exp.metric, evals[-1]
+    reached: dict[str, Reached | None] = {}
     if metric == "accuracy":
         for mark in (0.8, 0.9):
-            hit = next((r for r in evals if r["accuracy"] >= mark), None)
-            reached[str(mark)] = {"step": hit["step"], "seconds": hit["step"] * step_time} if hit else None
+            hit = next((line for line in evals if line.values["accuracy"] >= mark), None)
+            reached[str(mark)] = Reached(hit.step, hit.step * step_time) if hit else None
     census = _census(exp)
-    return {
-        "schema": 1,
-        "metric": {
-            "name": metric,
-            "value": best[metric],
-            "direction": "lower" if metric in ("perplexity", "loss") else "higher",
-        },
-        "best": best | seconds,
-        "final": final | {"seconds": total * step_time},
-        "reached": reached,
-        "parameters": census,
-        "timing": {
-            "step_time_mean": step_time,
-            "step_time_std": step_time / 50,
-            "step_time_median": step_time,
-            "step_time_p95": step_time * 1.05,
-            "step_time_p99": step_time * 1.1,
-            "steps_measured": total - 100,
-            "outliers_dropped": 0,
-            "tokens_per_s": 512 / step_time,
-            "examples_per_s": 16 / step_time,
-            "data_wait_share": 0.004,
-        },
-        "seconds": {"total": total * step_time + 5, "training": total * step_time, "validation": 2.0},
-        "memory": {"device_peak": None, "host_peak": 300 * 2**20 + census["trainable"] * 8},
-        "checkpoint_bytes": census["total"] * 4 + census["trainable"] * 8,
-        "true_baseline": exp.method.init == "none",
-        "frozen": {"hash_before": "aa", "hash_after": "aa", "unchanged": True},
-        "data": {
-            "name": exp.data.name,
-            "fingerprint": f"{exp.data.name}-1",
-            "train_examples": 4000,
-            "eval_examples": 872,
-        },
-        "model": {"name": exp.model.name, "fingerprint": f"{exp.model.name}-1"},
-        "effective_batch": exp.train.effective_batch,
-        "precision": exp.train.precision,
-        "device": {"kind": "cpu", "name": "a processor"},
-        "threads": 1,
-        "world_size": 1,
-        "versions": {"torch": "2.13.0", "transformers": "5.22.0"},
-    }
+    parameters, trainable = census.total or 0, census.trainable or 0
+    return Result(
+        metric=Headline(metric, best.values[metric], metric_named(metric).direction),
+        best={"step": best.step, **best.values, "seconds": best.step * step_time},
+        final={"step": final.step, **final.values, "seconds": total * step_time},
+        reached=reached,
+        parameters=census,
+        timing=StepTiming(
+            step_time_mean=step_time,
+            step_time_std=step_time / 50,
+            step_time_median=step_time,
+            step_time_p95=step_time * 1.05,
+            step_time_p99=step_time * 1.1,
+            steps_measured=total - 100,
+            outliers_dropped=0,
+            tokens_per_s=512 / step_time,
+            examples_per_s=16 / step_time,
+            data_wait_share=0.004,
+        ),
+        seconds=Seconds(total=total * step_time + 5, training=total * step_time, validation=2.0),
+        memory=PeakMemory(host_peak=300 * 2**20 + trainable * 8),
+        checkpoint_bytes=parameters * 4 + trainable * 8,
+        qk_untouched=exp.method.init == "none",
+        frozen=FrozenProof("aa", "aa", unchanged=True),
+        data=DataFacts(name=exp.data.name, fingerprint=f"{exp.data.name}-1", train_examples=4000, eval_examples=872),
+        model=ModelFacts(name=exp.model.name, fingerprint=f"{exp.model.name}-1"),
+        effective_batch=exp.train.effective_batch,
+        precision=exp.train.precision,
+        device=DeviceFacts("cpu", "a processor"),
+        threads=1,
+        world_size=1,
+        versions={"torch": "2.13.0", "transformers": "5.22.0"},
+    )

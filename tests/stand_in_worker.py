@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 from oelm_core.runs.folder import RunFolder, write_json
-from oelm_core.runs.metrics_file import MetricsWriter
+from oelm_core.runs.metrics_file import MetricsWriter, cut_lines
+from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, WorkerProgress, decode_metric
 from oelm_core.training import watch
 
 
@@ -27,11 +28,12 @@ class Worker:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self.run = json.loads((folder.path / "run.json").read_text())
-        self.total = int(self.run["config"]["train"]["max_steps"])
+        self.run = folder.read(RunRecord)
+        assert self.run is not None
+        self.total = int(self.run.setting("train.max_steps"))
         self.rank = int(os.environ.get("RANK", "0"))
         self.stop_with: signal.Signals | None = None
-        self.step, self.value = 0, self.run["seed"]
+        self.step, self.value = 0, self.run.seed or 0
 
     def main(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
@@ -61,10 +63,9 @@ class Worker:
             self._checkpoint()
             finished = self.step >= self.total
             if finished:
-                metric = {"name": "accuracy", "value": self.value / 2**61, "direction": "higher"}
-                self.folder.write_dict("result", {"schema": 1, "metric": metric, "value": self.value})
+                self.folder.write(Result(metric=Headline("accuracy", self.value / 2**61, "higher")))
             state, reason = ("finished", "completed") if finished else ("stopped", "signal")
-            self.folder.write_dict("outcome", {"state": state, "reason": reason, "message": None, "step": self.step})
+            self.folder.write(Outcome(state, reason, step=self.step))
         return 75 if self.stop_with == signal.SIGUSR2 else 0
 
     def _asked(self, number: int, _: object) -> None:
@@ -85,17 +86,11 @@ class Worker:
             os._exit(int(how.partition(":")[2]))
         if how.startswith("outcome:"):
             reason = how.partition(":")[2]
-            self.folder.write(
-                "outcome", {"state": "failed", "reason": reason, "message": "as asked", "step": self.step}
-            )
+            self.folder.write(Outcome("failed", reason, "as asked", self.step))
             os._exit(1)
 
     def _progress(self) -> None:
-        write_json(
-            self.folder.path / "progress.json",
-            {"step": self.step, "total": self.total, "t": time.time()},
-            durable=False,
-        )
+        self.folder.write(WorkerProgress(self.step, self.total, time.time()), durable=False)
 
     def _checkpoint(self) -> None:
         """Written beside, renamed, then the link swapped."""
@@ -114,12 +109,12 @@ class Worker:
         if made:
             state = json.loads((made[-1] / "state.json").read_text())
             self.step, self.value = state["step"], state["value"]
-        lines = self.folder.metrics.read_text().splitlines() if self.folder.metrics.exists() else []
-        kept = [line for line in lines if json.loads(line)["step"] <= self.step]
-        if self.rank == 0 and len(kept) < len(lines):
-            beside = self.folder.path / ".metrics.cut"
-            beside.write_text("".join(line + "\n" for line in kept))
-            os.replace(beside, self.folder.metrics)
+        if self.rank == 0:
+            cut_lines(self.folder.metrics, self._is_kept)
+
+    def _is_kept(self, line: bytes) -> bool:
+        found = decode_metric(line)
+        return found is not None and found.step <= self.step
 
 
 if __name__ == "__main__":

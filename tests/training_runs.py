@@ -8,8 +8,9 @@ from typing import Any
 
 from oelm_core.config import Experiment, as_dict, build_experiment, config_hash, override
 from oelm_core.data import synthetic
-from oelm_core.runs.folder import RunFolder, create_from
+from oelm_core.runs.folder import RunFolder, create
 from oelm_core.runs.metrics_file import read_metrics
+from oelm_core.runs.schema import MetricLine, RunRecord
 
 SHAPE = {"layers": 2, "d_model": 32, "heads": 2, "d_ff": 64, "vocab": len(synthetic.vocabulary()) + 16, "positions": 64}
 OELM_BERT = {"name": "oelm-freeze", "init": "head-qr", "from": "gaussian", "freeze": ["query", "key"]}
@@ -53,17 +54,19 @@ def experiment(base: dict[str, Any], data: Path, *settings: str) -> Experiment:
 
 def run_folder(root: Path, chosen: Experiment) -> RunFolder:
     config = as_dict(chosen)
-    run = {"schema": 1, "preset": chosen.id, "config": config, "config_hash": config_hash(config), "seed": chosen.seed}
-    return create_from(root, chosen.id, chosen.seed, {"run": run})
+    record = RunRecord(preset=chosen.id, config=config, config_hash=config_hash(config), seed=chosen.seed)
+    return create(root, record, None)
 
 
-CLOCK = ("t", "step_time", "tokens_per_s", "examples_per_s", "data_wait", "seconds")
+CLOCK = ("step_time", "tokens_per_s", "examples_per_s", "data_wait", "seconds")
 
 
-def figures(folder: RunFolder) -> list[dict[str, Any]]:
+def figures(folder: RunFolder) -> list[MetricLine]:
     """Train and eval records without their clock readings: what a resume must reproduce to the last bit."""
-    records = [r for r in read_metrics(folder.metrics) if r["kind"] in ("train", "eval")]
-    return [{key: value for key, value in record.items() if key not in CLOCK} for record in records]
+    lines = read_metrics(folder.metrics, "train", "eval")
+    for line in lines:
+        line.t, line.values = 0.0, {key: value for key, value in line.values.items() if key not in CLOCK}
+    return lines
 
 
 def weights(folder: RunFolder) -> dict[str, Any]:
