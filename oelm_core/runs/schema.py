@@ -338,7 +338,8 @@ class FrozenWeights(Struct):
     """Which weights are frozen at the start, which of them thaw, and the hash that must stay."""
 
     names: list[str] = []
-    thaws: list[str] = []
+    thaws: dict[str, int] = {}
+    """Weights that train later, each with its layer."""
     hash: str | None = None
 
 
