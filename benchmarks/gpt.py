@@ -130,7 +130,7 @@ def gpt_without(choice: str, sizes: StepSizes) -> Step:
     if choice == "loss in chunks":
         gpt_module.linear_cross_entropy = _whole_logits
     elif choice == "attention in blocks":
-        gpt_module.dropout_attention_usable = lambda *_: False  # type: ignore[assignment]
+        gpt_module.dropout_attention_usable = lambda *_: False
     elif choice == "cheap dropout":
         undo_cheap_dropout()
     return gpt(sizes, optimiser="default" if choice == "fused optimiser" else "fused")
@@ -139,7 +139,7 @@ def gpt_without(choice: str, sizes: StepSizes) -> Step:
 def undo_cheap_dropout() -> None:
     """From here on this process drops as torch does."""
     dropout.cheaper_here = lambda _: False  # type: ignore[assignment]
-    bert_module.cheaper_here = dropout.cheaper_here  # type: ignore[attr-defined]
+    bert_module.cheaper_here = dropout.cheaper_here
 
 
 def _whole_logits(hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:

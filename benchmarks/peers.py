@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.models.gpt2.modeling_gpt2 import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from oelm_core.bench.steps import Step, device, token_batch
 from oelm_core.method.flops import StepSizes

@@ -48,8 +48,8 @@ def spans_of(cell: Cell) -> tuple[Span, ...]:
     if isinstance(cell, str):
         return ((cell, ""),)
     if cell and isinstance(cell[0], str):
-        return (cell,)  # type: ignore[return-value]
-    return cell  # type: ignore[return-value]
+        return (cell,)
+    return cell
 
 
 def width_of(cell: Cell) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch.autograd import DeviceType
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.profiler import ProfilerActivity, profile
 
 from oelm_core.bench.report import BenchTable

@@ -126,8 +126,8 @@ def logits(model: Any, batch: Batch) -> Tensor:
     first = hidden.flatten(0, 1).index_select(0, batch.firsts).unsqueeze(1)  # [examples, 1, d_model]
     pooler = getattr(encoder, "pooler", None)
     if pooler is None:  # RoBERTa: its head takes the first token itself
-        return model.classifier(first)  # type: ignore[no-any-return]
-    return model.classifier(model.dropout(pooler(first)))  # type: ignore[no-any-return]
+        return model.classifier(first)
+    return model.classifier(model.dropout(pooler(first)))
 
 
 def segment_count(model: nn.Module) -> int:

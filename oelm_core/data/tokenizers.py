@@ -54,7 +54,7 @@ def load_named(name: str, key: str = "data.tokenizer") -> PreTrainedTokenizerFas
         raise BadData(f"{key} {name}: it loads with only {len(tokenizer)} tokens; its files are incomplete.")
     if not getattr(tokenizer, "is_fast", False):
         raise BadData(f"{key} {name}: only tokenizers with a tokenizer.json (fast ones) can be used.")
-    return tokenizer  # type: ignore[no-any-return]
+    return tokenizer
 
 
 def _first_sentence(error: BaseException) -> str:
@@ -93,7 +93,7 @@ def word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:
         eos_token="<|endoftext|>",
     )
     tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
-    return tokenizer  # type: ignore[no-any-return]
+    return tokenizer
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerFast, model_vocabulary: int, experiment: Experiment) -> None:

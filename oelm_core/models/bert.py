@@ -157,7 +157,7 @@ def attend(
     """
     causal = more.get("is_causal", getattr(module, "is_causal", True))
     if causal or not 0.0 < dropout < 1.0 or not cheaper_here(query):
-        return sdpa_attention_forward(  # type: ignore[no-any-return]
+        return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more
         )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling

@@ -116,7 +116,7 @@ def chosen(views: Sequence[RunView], query: Query, sort: str, descending: bool) 
     found = [view for view in views if query.matches(view.fields())] if query.terms else list(views)
     if sort in ("created", "age", ""):
         return found if descending or not sort else found[::-1]
-    key = _SORT_KEYS.get(sort, lambda view: view.run.preset.lower())
+    key: Callable[[RunView], Any] = _SORT_KEYS.get(sort, lambda view: view.run.preset.lower())
     keyed = [(key(view), view) for view in found]
     known = [pair for pair in keyed if pair[0] is not None]
     known.sort(key=lambda pair: pair[0], reverse=descending)

@@ -100,7 +100,7 @@ class DetailReader:
             names = sorted(folder.attempts.glob("[0-9]*.json"), key=lambda path: (len(path.stem), path.stem))
         except OSError:
             return ()
-        found = (self._when_changed(path, lambda path=path: read_json(path)) for path in names)  # type: ignore[misc]
+        found = (self._when_changed(path, lambda path=path: read_json(path)) for path in names)
         return tuple(content for content in found if content)
 
     def _samples(self, path: Path) -> tuple[Mapping[str, Any], ...]:
