@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from oelm_tui.charts.plot import View, draw
+from oelm_tui.charts.plot import ChartView, draw
 from oelm_tui.logs.reader import LogFile
 from oelm_tui.logs.search import Search
 from oelm_tui.render.curves import Quantity, one_curve
@@ -37,7 +37,7 @@ def curve_times(path: Path) -> list[float]:
     """Seconds from opening a metrics file to its first picture, to all of it, and of later pictures; its points."""
     began = time.perf_counter()
     reader = ColumnsReader(path)
-    view, quantity = View(smoothing=0.9), Quantity("train", "loss", "loss", smooth=True)
+    view, quantity = ChartView(smoothing=0.9), Quantity("train", "loss", "loss", smooth=True)
 
     def picture() -> float:
         start = time.perf_counter()

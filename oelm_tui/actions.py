@@ -1,16 +1,22 @@
-"""The one registry of what can be done: keys, footer hints, help and command palette are all made from it."""
+"""The one registry of what keys do. Bindings, footer hints, help and command palette are all made from it.
+
+A new key is a line in ACTIONS and a method `action_<name>` of the screen or widget whose BINDINGS name its place.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from textual.binding import Binding, BindingType
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.dom import DOMNode
 
 
 @dataclass(frozen=True)
 class Action:
-    """`where` is the screen or widget whose method `action_<name>` does it; `writes` ones are off in --readonly."""
+    """`where` is the place (a screen, a kind of widget) that has the key; `writes` ones are refused in --readonly."""
 
     name: str
     keys: str
@@ -24,8 +30,17 @@ class Action:
     palette: bool = True
 
     @property
+    def id(self) -> str:
+        return f"{self.where}.{self.name}"
+
+    @property
     def first_key(self) -> str:
         return shown_key(self.keys.split(",")[0])
+
+    @property
+    def tab(self) -> tuple[str, str]:
+        """Name and label (`^s Launch`) for a bar of tabs that do what the keys do."""
+        return self.name, f"{self.first_key} {self.title}"
 
 
 ACTIONS: tuple[Action, ...] = (
@@ -33,7 +48,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("compare", "c", "Compare", "Compare the marked runs, or the run's arm with its baseline", hint=2),
     Action("stop", "s", "Stop", "Checkpoint and stop the run (or the marked ones)", hint=4, writes=True),
     Action("kill", "K", "Kill", "End the run at once, without a checkpoint", writes=True),
-    Action("resume", "r", "Resume", "Go on from the newest complete checkpoint", hint=5, writes=True),
+    Action("resume", "r", "Resume", "Continue from the newest complete checkpoint", hint=5, writes=True),
     Action("delete", "delete,D", "Delete", "Delete the run's folder; never a live one", writes=True),
     Action("export", "e", "Export", "Write the comparison of what is marked to a file", hint=7),
     Action("filter", "slash", "Filter", 'Filter runs: state:running family:gpt lr>=1e-3 "tiny"', hint=3),
@@ -44,7 +59,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("copy_id", "y", "Copy id", "Copy the run's id through the terminal"),
     Action("copy_path", "p", "Copy path", "Show and copy the run's folder path"),
     Action("full_log", "f", "Full log", "The run's log over the whole screen", hint=8),
-    Action("seen", "a", "Seen", "Take away the attention mark of the run"),
+    Action("seen", "a", "Seen", "Clear the run's attention mark"),
     Action("next_pane", "tab", "Pane", "Next pane", group="Moving", hint=6),
     Action("previous_pane", "shift+tab", "Back", "Previous pane", group="Moving"),
     Action("pane('presets')", "1", "Presets", "Go to the presets", group="Moving"),
@@ -54,15 +69,22 @@ ACTIONS: tuple[Action, ...] = (
     Action("next_tab", "right_square_bracket", "Next tab", "Next tab of the run", group="Moving"),
     Action("previous_tab", "left_square_bracket", "Previous tab", "Previous tab of the run", group="Moving"),
     Action("zoom_pane", "z", "Whole screen", "Give the pane the whole screen, and back", group="Moving"),
+    Action("move(-1)", "up,k", "Up", "One line up in a list or text", where="lines", group="Moving", palette=False),
+    Action("move(1)", "down,j", "Down", "One line down", where="lines", group="Moving", palette=False),
+    Action("page(-1)", "pageup", "Page up", "One page up", where="lines", group="Moving", palette=False),
+    Action("page(1)", "pagedown", "Page down", "One page down", where="lines", group="Moving", palette=False),
+    Action("move(-1000000)", "home", "Top", "To the first line", where="lines", group="Moving", palette=False),
+    Action("move(1000000)", "end,G", "End", "To the last line", where="lines", group="Moving", palette=False),
+    Action("choose", "enter", "Open", "Open the run, launch the preset", where="table", group="Moving", palette=False),
+    Action("fold", "left", "Fold", "Fold a group of presets", where="presets", group="Moving", palette=False),
+    Action("unfold", "right", "Unfold", "Unfold a group of presets", where="presets", group="Moving", palette=False),
     Action("chart('quantity')", "v", "Next curve", "Validation, training loss, rate, step time", group="Curves"),
     Action("chart('x')", "x", "x axis", "Step, time or tokens", group="Curves"),
     Action("chart('log')", "g", "Log scale", "Linear or logarithmic y", group="Curves"),
     Action("chart('smooth')", "m", "Smoothing", "Off, 0.6, 0.9, 0.97, 0.99", group="Curves"),
     Action("chart('baseline')", "b", "Baseline", "Show the baseline's curve too", group="Curves"),
-    Action("chart('cursor_left')", "left", "Cursor left", "Values further left", where="curves", group="Curves"),
-    Action(
-        "chart('cursor_right')", "right", "Cursor right", "Read values further right", where="curves", group="Curves"
-    ),
+    Action("chart('cursor_left')", "left", "Cursor left", "Read values further left", where="curves", group="Curves"),
+    Action("chart('cursor_right')", "right", "Cursor right", "And further right", where="curves", group="Curves"),
     Action("chart('zoom_in')", "plus,equals_sign", "Zoom in", "Around the cursor", where="curves", group="Curves"),
     Action("chart('zoom_out')", "minus", "Zoom out", "Wider", where="curves", group="Curves"),
     Action("chart('reset')", "0", "All", "The whole curve, no cursor", where="curves", group="Curves"),
@@ -73,12 +95,14 @@ ACTIONS: tuple[Action, ...] = (
     Action("log('top')", "home", "Top", "The beginning of the log", where="log", group="Log", palette=False),
     Action("log('end')", "end,G", "Follow", "The end of the log, following it", where="log", group="Log"),
     Action("log('search')", "slash", "Search", "Find text; lower case finds any case", where="log", group="Log"),
+    Action("close_search", "escape", "No search", "Leave the search field", where="search", group="Log", palette=False),
     Action("log('next')", "n", "Next hit", "Next line with the text", where="log", group="Log"),
     Action("log('previous')", "N", "Previous hit", "Previous line with the text", where="log", group="Log"),
     Action("log('only')", "F", "Hits only", "Show only lines with the text", where="log", group="Log"),
     Action("log('wrap')", "w", "Wrap", "Wrap long lines, or cut them", where="log", group="Log"),
     Action("log('colours')", "C", "Colours", "Keep or strip the log's own colours", where="log", group="Log"),
     Action("log('error')", "E", "To the error", "Jump to the newest traceback or error", where="log", group="Log"),
+    Action("leave", "escape,q,f", "Back", "Back from the full log", where="full_log", group="Log"),
     Action("go", "ctrl+s,f5", "Launch", "Start what the right side shows", where="launch", group="Launch"),
     Action("copy", "ctrl+y", "Copy command", "Copy the headless command", where="launch", group="Launch"),
     Action("choose_device", "space", "Device", "Choose the device; cards add up", where="launch", group="Launch"),
@@ -94,39 +118,78 @@ ACTIONS: tuple[Action, ...] = (
     Action("chart('quantity')", "v", "Next curve", "Metric, loss, training loss", where="compare", group="Compare"),
     Action("chart('log')", "g", "Log scale", "Linear or logarithmic y", where="compare", group="Compare"),
     Action("back", "escape,q", "Back", "Back to the home screen", where="compare", group="Compare", hint=6),
+    Action("leave", "escape,q,t", "Back", "Back from the samples", where="samples", group="Compare"),
+    Action("answer(True)", "y", "Yes", "Do what a question asks", where="question", group="Dialogs", palette=False),
+    Action("answer(False)", "escape,n", "No", "Change nothing", where="question", group="Dialogs", palette=False),
+    Action("leave", "escape", "Cancel", "Close a form, saving nothing", where="form", group="Dialogs", palette=False),
+    Action("leave", "escape,q,question_mark", "Close", "Close this", where="help", group="Dialogs", palette=False),
     Action("help", "question_mark", "Help", "All keys", where="app", group="Lab", hint=10),
-    Action(
-        "command_palette",
-        "ctrl+p",
-        "Commands",
-        "Find any action by name",
-        where="app",
-        group="Lab",
-        hint=9,
-        palette=False,
-    ),
+    Action("command_palette", "ctrl+p", "Commands", "Find any action", where="app", group="Lab", hint=9, palette=False),
     Action("next_theme", "T", "Theme", "Dark, light, 16 colours dark, 16 colours light", where="app", group="Lab"),
     Action("toggle_bell", "B", "Bell", "Ring the terminal's bell when a run needs a look", where="app", group="Lab"),
-    Action("toggle_toasts", "M", "Messages", "Say on the screen when a run needs a look", where="app", group="Lab"),
+    Action("toggle_toasts", "M", "Messages", "Show a message when a run needs a look", where="app", group="Lab"),
     Action("reload", "ctrl+r", "Reload presets", "Read the preset files again", where="app", group="Lab"),
     Action("suspend_process", "ctrl+z", "Suspend", "To the shell; fg comes back", where="app", group="Lab"),
-    Action("leave", "q,ctrl+q", "Quit", "Leave; runs go on", where="app", group="Lab", hint=11),
+    Action("leave", "q,ctrl+q", "Quit", "Leave; runs continue", where="app", group="Lab", hint=11),
 )
+BY_ID = {action.id: action for action in ACTIONS}
 
 
 def actions_of(where: str, readonly: bool = False) -> Iterator[Action]:
     return (action for action in ACTIONS if action.where == where and not (readonly and action.writes))
 
 
-def bindings(where: str) -> list[BindingType]:
-    """Textual bindings for a screen or widget. What is read-only is refused when pressed, with a word why."""
-    return [Binding(action.keys, action.name, action.title, show=False) for action in actions_of(where)]
+def bindings(*places: str) -> list[BindingType]:
+    """For the BINDINGS of a screen or widget. What writes is refused in --readonly when pressed, with a word why."""
+    return [
+        Binding(action.keys, action.name, action.title, show=False, id=action.id)
+        for place in places
+        for action in actions_of(place)
+    ]
 
 
 def hints(*places: str, readonly: bool = False) -> list[Action]:
     """What the footer shows, most important first."""
     shown = [action for place in places for action in actions_of(place, readonly) if action.hint]
     return sorted(shown, key=lambda action: action.hint)
+
+
+def bound_to(node: DOMNode) -> Iterator[Action]:
+    """The actions whose keys a screen or widget answers to, by the BINDINGS of its class."""
+    for owner in type(node).__mro__:
+        for binding in vars(owner).get("BINDINGS", ()):
+            if isinstance(binding, Binding) and binding.id in BY_ID:
+                yield BY_ID[binding.id]
+
+
+class ActionPalette(Provider):
+    """The command palette: every action of the app, of the screen in front and of what is on it."""
+
+    def _actions(self) -> Iterator[tuple[Action, DOMNode]]:
+        owners: dict[Action, DOMNode] = {}
+        for node in (self.app, self.screen, *self.screen.walk_children()):
+            for action in bound_to(node):
+                owners.setdefault(action, node)
+        return ((action, owners[action]) for action in ACTIONS if action in owners and action.palette)
+
+    async def discover(self) -> Hits:
+        for action, owner in self._actions():
+            yield DiscoveryHit(self._label(action), self._call(action, owner), help=action.help)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for action, owner in self._actions():
+            label = self._label(action)
+            score = max(matcher.match(label), matcher.match(action.help) * 0.8)
+            if score > 0:
+                yield Hit(score, matcher.highlight(label), self._call(action, owner), help=action.help)
+
+    def _call(self, action: Action, owner: DOMNode) -> Callable[[], Awaitable[bool]]:
+        return partial(self.app.run_action, action.name, owner)
+
+    @staticmethod
+    def _label(action: Action) -> str:
+        return f"{action.group}: {action.title} ({action.first_key})".replace("[", "\\[")
 
 
 _KEY_NAMES = {

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual import events
-from textual.app import App
 from textual.filter import LineFilter
 from textual.reactive import var
 from textual.scrollbar import ScrollBar, ScrollBarRender
@@ -21,9 +20,8 @@ from oelm_core.runs.folder import home as lab_home
 from oelm_core.runs.folder import runs_dir
 from oelm_core.runs.store import Run
 from oelm_tui import clipboard, glyphs
-from oelm_tui.actions import bindings
+from oelm_tui.actions import ActionPalette, bindings
 from oelm_tui.colourless import Colourless
-from oelm_tui.commands_provider import LabCommands
 from oelm_tui.messages import CatalogueLoaded, DetailRead, Sampled, Trouble
 from oelm_tui.palette import DARK, LIGHT
 from oelm_tui.settings import Settings
@@ -35,6 +33,7 @@ from oelm_tui.snapshots.remote_cards import remote_cards, slurms_silence
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.sampler import LabSampler, Sources, newest_runs, write_notes
 from oelm_tui.snapshots.snapshot import Snapshot
+from oelm_tui.textual_private import HookedApp
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
@@ -51,11 +50,11 @@ class AsciiScrollBars(ScrollBarRender):
     HORIZONTAL_BARS = [" "] * 8
 
 
-class OelmApp(App[None]):
+class OelmApp(HookedApp):
     CSS_PATH = "app.tcss"
     TITLE = "OELM"
     BINDINGS = bindings("app")
-    COMMANDS = {LabCommands}
+    COMMANDS = {ActionPalette}
     ENABLE_COMMAND_PALETTE = True
     snapshot: var[Snapshot | None] = var(None, always_update=True)
     detail: var[Detail | None] = var(None, always_update=True)
@@ -77,7 +76,7 @@ class OelmApp(App[None]):
         for theme in (DARK, LIGHT):
             self.register_theme(theme)
         # Before anything is styled: a theme set later styles everything twice.
-        self.theme = self.settings.theme if self.settings.theme in self._themes else THEMES[0]
+        self.theme = self.settings.theme if self.settings.theme in self.theme_names else THEMES[0]
         if self.no_color:
             self.theme = "ansi-dark"  # the one whose cursors are reversed, not coloured
         self._presets = presets
@@ -251,8 +250,8 @@ class OelmApp(App[None]):
     def copy_to_clipboard(self, text: str) -> None:
         """Through the terminal, and through what stands between it and us."""
         super().copy_to_clipboard(text)
-        if self._driver is not None and (wrapped := clipboard.within_screen(text, os.environ)):
-            self._driver.write(wrapped)
+        if codes := clipboard.within_screen(text, os.environ):
+            self.write_to_terminal(codes)
         if os.environ.get("TMUX") and not self.is_headless:
             self.run_worker(lambda: clipboard.give_to_tmux(text, os.environ), thread=True, exit_on_error=False)
 
@@ -331,14 +330,14 @@ class OelmApp(App[None]):
         self.exit()
 
     def action_next_theme(self) -> None:
-        names = self._themes
+        names = self.theme_names
         place = names.index(self.theme) if self.theme in names else -1
         self.theme = names[(place + 1) % len(names)]
         self.keep(theme=self.theme)
         self.say(f"theme {self.theme}")
 
     @property
-    def _themes(self) -> list[str]:
+    def theme_names(self) -> list[str]:
         return [name for name in THEMES if name in self.available_themes]
 
     def action_toggle_bell(self) -> None:
@@ -361,13 +360,9 @@ class OelmApp(App[None]):
 
     # Crashing
 
-    def _handle_exception(self, error: Exception) -> None:
+    def crashed(self, error: Exception) -> None:
         """The traceback goes to a file; the terminal is left clean with one line that names it."""
         self.crash_file = write_crash(error)
-        super()._handle_exception(error)
-
-    def _print_error_renderables(self) -> None:
-        self._exit_renderables.clear()
 
 
 def write_crash(error: BaseException) -> Path | None:

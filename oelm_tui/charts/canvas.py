@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from oelm_tui.text import Line
+
 _BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Braille bit of the dot in row r, column c of a cell."""
 
@@ -50,18 +52,15 @@ class Canvas:
         if 0 <= column < self.width and 0 <= row < self.height:
             self._marks[column, row] = (glyph, owner)
 
-    def is_marked(self, column: int, row: int) -> bool:
-        return (column, row) in self._marks
-
     def character(self, bits: int) -> str:
         return chr(0x2800 + bits)
 
-    def rows(self) -> list[list[tuple[str, str]]]:
+    def rows(self) -> list[Line]:
         """Each row as runs of (text, owner); "" owns what is empty."""
         return [self._row(row) for row in range(self.height)]
 
-    def _row(self, row: int) -> list[tuple[str, str]]:
-        runs: list[tuple[str, str]] = []
+    def _row(self, row: int) -> Line:
+        runs: Line = []
         for column, bits in enumerate(self._bits[row]):
             mark = self._marks.get((column, row))
             text, owner = mark or ((self.character(bits), self._owner[row][column]) if bits else (" ", ""))

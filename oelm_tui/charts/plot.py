@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from oelm_tui.charts.axes import count_label, linear_ticks, log_ticks, tick_labels, time_label, time_ticks
 from oelm_tui.charts.canvas import AsciiCanvas, Canvas
 from oelm_tui.charts.reduce import Bucket, extent, reduce, value_at
+from oelm_tui.text import Line
 
-Row = list[tuple[str, str]]
 GUTTER = 6
 """Columns for the labels of y: fixed, so that a live chart does not jump sideways when a label grows."""
 
 
 @dataclass(frozen=True)
-class Curve:
+class PlotCurve:
     """Points to draw. `role` names the colour, `mark` is the sign that tells it from the others without colour."""
 
     name: str
@@ -29,7 +29,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class View:
+class ChartView:
     """How to look: what x means, which scale, which part, where the cursor is."""
 
     x: str = "step"
@@ -43,7 +43,7 @@ class View:
 class Picture:
     """What was drawn and where, so that a mouse position can be turned into an x."""
 
-    rows: list[Row]
+    rows: list[Line]
     left: int = 0
     columns: int = 0
     x0: float = 0.0
@@ -56,8 +56,8 @@ class Picture:
 
 
 def draw(
-    curves: Sequence[Curve],
-    view: View,
+    curves: Sequence[PlotCurve],
+    view: ChartView,
     width: int,
     height: int,
     *,
@@ -113,7 +113,7 @@ def draw(
     return Picture(rows, left, columns, x0, x1, readings)
 
 
-def x_bounds(curves: Sequence[Curve], view: View) -> tuple[float, float] | None:
+def x_bounds(curves: Sequence[PlotCurve], view: ChartView) -> tuple[float, float] | None:
     """The part of x in view, widened when all points share one x."""
     if view.window is not None:
         low, high = view.window
@@ -127,7 +127,7 @@ def x_bounds(curves: Sequence[Curve], view: View) -> tuple[float, float] | None:
     return low, high
 
 
-def _buckets(curve: Curve, x0: float, x1: float, columns: int) -> tuple[list[Bucket], list[Bucket] | None]:
+def _buckets(curve: PlotCurve, x0: float, x1: float, columns: int) -> tuple[list[Bucket], list[Bucket] | None]:
     raw = reduce(curve.xs, curve.raw, x0, x1, columns) if curve.raw is not None else None
     return reduce(curve.xs, curve.ys, x0, x1, columns), raw
 
@@ -178,7 +178,7 @@ def _trace(canvas: Canvas, buckets: list[Bucket], scale: _Scale, role: str) -> N
         before = bucket
 
 
-def _sign(canvas: Canvas, buckets: list[Bucket], scale: _Scale, curve: Curve, place: int, of: int) -> None:
+def _sign(canvas: Canvas, buckets: list[Bucket], scale: _Scale, curve: PlotCurve, place: int, of: int) -> None:
     """The curve's own sign at its end and, shifted from the others' signs, along the way."""
     if not buckets:
         return
@@ -196,14 +196,14 @@ def _sign(canvas: Canvas, buckets: list[Bucket], scale: _Scale, curve: Curve, pl
 
 
 def _legend(
-    curves: Sequence[Curve],
-    view: View,
+    curves: Sequence[PlotCurve],
+    view: ChartView,
     readings: dict[str, tuple[float, float]],
     width: int,
     y_name: str,
     percent: bool,
-) -> Row:
-    row: Row = [(y_name + "  ", "label")] if y_name else []
+) -> Line:
+    row: Line = [(y_name + "  ", "label")] if y_name else []
     used = len(y_name) + 2 if y_name else 0
     names = [curve.name for curve in curves]
     if used + sum(len(name) + 12 for name in names) > width:  # narrow: only where the names differ
@@ -222,7 +222,7 @@ def _legend(
     return row
 
 
-def _read_off(name: str, curve: Curve, readings: dict[str, tuple[float, float]], percent: bool) -> str:
+def _read_off(name: str, curve: PlotCurve, readings: dict[str, tuple[float, float]], percent: bool) -> str:
     """A curve's mark, name and value: at the cursor, or its last."""
     if curve.name in readings:
         return f"{curve.mark} {name} {exact(readings[curve.name][1], percent)}"
@@ -245,7 +245,7 @@ def _without_common_start(names: list[str]) -> list[str]:
     return ["-".join(part[same:]) for part in parts]
 
 
-def _nothing_finite(curves: Sequence[Curve], view: View, width: int) -> Row:
+def _nothing_finite(curves: Sequence[PlotCurve], view: ChartView, width: int) -> Line:
     count = sum(len(curve.ys) for curve in curves)
     words = "no points in this window; 0 shows all" if view.window else f"{count} points, none of them finite"
     return [(words[:width], "bad" if not view.window else "faint")]
@@ -272,22 +272,22 @@ def _body(
     left: int,
     cursor: int | None,
     ascii_only: bool,
-) -> list[Row]:
+) -> list[Line]:
     stem, tick_stem, bar = ("|", "+", "|") if ascii_only else ("│", "┤", "│")
     at_row: dict[int, str] = {}
     for tick, label in zip(ticks, labels, strict=True):
         at_row.setdefault(scale.row(tick) // canvas.dots_down, label)
-    rows: list[Row] = []
+    rows: list[Line] = []
     for number, runs in enumerate(canvas.rows()):
         here = at_row.get(number)
-        row: Row = [((here or "").rjust(left - 1) + (tick_stem if here is not None else stem), "axis")]
+        row: Line = [((here or "").rjust(left - 1) + (tick_stem if here is not None else stem), "axis")]
         row += runs if cursor is None else _with_cursor(runs, cursor, bar)
         rows.append(row)
     return rows
 
 
-def _with_cursor(runs: Row, cursor: int, bar: str) -> Row:
-    row: Row = []
+def _with_cursor(runs: Line, cursor: int, bar: str) -> Line:
+    row: Line = []
     column = 0
     for text, owner in runs:
         place = cursor - column
@@ -301,7 +301,7 @@ def _with_cursor(runs: Row, cursor: int, bar: str) -> Row:
     return row
 
 
-def _x_axis(view: View, x0: float, x1: float, left: int, columns: int, ascii_only: bool) -> list[Row]:
+def _x_axis(view: ChartView, x0: float, x1: float, left: int, columns: int, ascii_only: bool) -> list[Line]:
     corner, flat, tick_flat = ("+", "-", "+") if ascii_only else ("└", "─", "┬")
     at_most = max(2, columns // 10)
     ticks = (time_ticks if view.x == "time" else linear_ticks)(x0, x1, at_most)

@@ -92,7 +92,7 @@ def logs(
 ) -> None:
     """Show the end of a run's log."""
     from oelm_core.launch.launcher import find_run, log_path, read_run
-    from oelm_tui.logs.tail import tail
+    from oelm_tui.logs.reader import tail
 
     run = find_run(name)
     log = log_path(run)

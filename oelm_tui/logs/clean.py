@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-Piece = tuple[str, str]
-"""Text and a rich style in words ("" for plain)."""
+if TYPE_CHECKING:
+    from oelm_tui.text import Line
+
 
 _ESCAPE = re.compile(
     r"\x1b\[(?P<sgr>[0-9;:]*)m"  # colours and weights: kept
@@ -26,12 +28,12 @@ def fold(line: bytes) -> bytes:
     return line[line.rfind(b"\r") + 1 :]
 
 
-def pieces(line: bytes, ascii_only: bool = False) -> list[Piece]:
+def pieces(line: bytes, ascii_only: bool = False) -> Line:
     """A folded line as styled text without any control character in it."""
     text = line.decode("utf-8", "replace").expandtabs(4)
     if "\x1b" not in text:
         return [(_visible(text, ascii_only), "")]
-    found: list[Piece] = []
+    found: Line = []
     style: dict[str, str] = {}
     at = 0
     for escape in _ESCAPE.finditer(text):

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from oelm_tui.logs.reader import LogFile, Page
+from oelm_tui.logs.reader import LogFile, TextPage
 from oelm_tui.logs.search import Search, last_trouble
 
 SLICE_SECONDS = 0.08
@@ -31,7 +31,7 @@ class LogRequest:
 @dataclass(frozen=True)
 class LogAnswer:
     request: LogRequest
-    page: Page
+    page: TextPage
     hits: int = 0
     searched: float = 1.0
     focus: int | None = None
@@ -88,7 +88,7 @@ class Pager:
             self._search.step()
         return True
 
-    def _page(self, request: LogRequest, log: LogFile) -> Page:
+    def _page(self, request: LogRequest, log: LogFile) -> TextPage:
         self._settled = self._search is None or self._search.done
         if request.only and self._search is not None:
             return self._only_hits(request, log, self._search)
@@ -113,7 +113,7 @@ class Pager:
         near = self._search.before if request.goal == "previous" else self._search.after
         return near(min(request.anchor, log.size + 1))
 
-    def _only_hits(self, request: LogRequest, log: LogFile, search: Search) -> Page:
+    def _only_hits(self, request: LogRequest, log: LogFile, search: Search) -> TextPage:
         hits = search.hits
         if request.follow:
             first = len(hits) - request.rows
@@ -121,7 +121,7 @@ class Pager:
             first = sum(hit < request.anchor for hit in hits) + request.delta
         first = max(0, min(first, len(hits) - request.rows))
         lines = log.lines_at(hits[first : first + request.rows])
-        return Page(tuple(lines), log.size, first + request.rows >= len(hits))
+        return TextPage(tuple(lines), log.size, first + request.rows >= len(hits))
 
     def _close(self) -> None:
         if self._log is not None:

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from oelm_tui.logs.clean import fold
+from oelm_tui.logs.clean import fold, plain
 
 BLOCK = 256 * 1024
+ROWS_AT_ONCE = 500
 SHOWN = 16 * 1024
 """At most so many bytes of one line are shown."""
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     """One line of the file: [start, end) without its newline, folded to what a terminal would show."""
 
     start: int
@@ -31,10 +34,10 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Page:
+class TextPage:
     """Lines in file order, and where they are in the file."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[LogLine, ...]
     size: int
     at_end: bool
 
@@ -93,10 +96,10 @@ class LogFile:
         self._handle, self.size = None, 0
         self._blocks.clear()
 
-    def last_page(self, rows: int) -> Page:
+    def last_page(self, rows: int) -> TextPage:
         return self._page(self._lines_before(self.size, rows))
 
-    def page_from(self, offset: int, rows: int, delta: int = 0) -> Page:
+    def page_from(self, offset: int, rows: int, delta: int = 0) -> TextPage:
         """Rows lines from the line at `offset`, moved by `delta` lines; never past the last page."""
         start = self.line_start(min(offset, self.size))
         if delta < 0:
@@ -110,11 +113,11 @@ class LogFile:
             return self.last_page(rows)
         return self._page(lines)
 
-    def page_around(self, offset: int, rows: int) -> Page:
+    def page_around(self, offset: int, rows: int) -> TextPage:
         """The line at `offset` a third of the way down."""
         return self.page_from(offset, rows, -(rows // 3))
 
-    def lines_at(self, starts: list[int]) -> list[Line]:
+    def lines_at(self, starts: list[int]) -> list[LogLine]:
         return [self._line(start, self._end_of(start)) for start in starts]
 
     def line_start(self, offset: int) -> int:
@@ -124,13 +127,13 @@ class LogFile:
         """Raw bytes, for searching."""
         return self._read(offset, min(count, self.size - offset))
 
-    def _page(self, lines: list[Line]) -> Page:
+    def _page(self, lines: list[LogLine]) -> TextPage:
         at_end = not lines or lines[-1].end >= self.size - 1
-        return Page(tuple(lines), self.size, at_end)
+        return TextPage(tuple(lines), self.size, at_end)
 
-    def _lines_before(self, offset: int, count: int) -> list[Line]:
+    def _lines_before(self, offset: int, count: int) -> list[LogLine]:
         """Up to `count` whole lines that end at or before `offset` (a line's start, or the end of the file)."""
-        lines: list[Line] = []
+        lines: list[LogLine] = []
         end = offset
         if end and self._byte(end - 1) == b"\n":
             end -= 1
@@ -144,8 +147,8 @@ class LogFile:
             end = start - 1
         return lines[::-1]
 
-    def _lines_from(self, offset: int, count: int) -> list[Line]:
-        lines: list[Line] = []
+    def _lines_from(self, offset: int, count: int) -> list[LogLine]:
+        lines: list[LogLine] = []
         start = offset
         while len(lines) < count and start < self.size:
             end = self._end_of(start)
@@ -153,14 +156,14 @@ class LogFile:
             start = end + 1
         return lines
 
-    def _line(self, start: int, end: int) -> Line:
+    def _line(self, start: int, end: int) -> LogLine:
         if end - start <= SHOWN:
-            return Line(start, end, fold(self._read(start, end - start)))
+            return LogLine(start, end, fold(self._read(start, end - start)))
         tail = self._read(end - SHOWN, SHOWN)
         last_state = fold(tail)
         if len(last_state) < len(tail.rstrip(b"\r\n")):  # a progress bar: only its last state counts
-            return Line(start, end, last_state)
-        return Line(start, end, self._read(start, SHOWN), end - start - SHOWN)
+            return LogLine(start, end, last_state)
+        return LogLine(start, end, self._read(start, SHOWN), end - start - SHOWN)
 
     def _newline_before(self, offset: int) -> int:
         """Position of the last newline before `offset`, or -1."""
@@ -204,3 +207,26 @@ class LogFile:
             return os.pread(self._handle, count, offset)
         except OSError:
             return b""
+
+
+def tail(path: Path, rows: int, *, follow: bool, ended: Callable[[], bool], pause: float = 0.3) -> Iterator[str]:
+    """The last `rows` lines; with `follow`, whole new lines as they come until `ended` says so and nothing is left."""
+    log = LogFile(path)
+    log.refresh()
+    page = log.last_page(rows) if rows else TextPage((), log.size, True)
+    yield from (plain(line.shown) for line in page.lines)
+    position = page.lines[-1].end + 1 if page.lines else log.size
+    while follow:
+        last_look = ended()
+        if log.refresh() == "restarted":
+            position = 0
+        while position < log.size:
+            page = log.page_from(position, ROWS_AT_ONCE)
+            fresh = tuple(line for line in page.lines if line.start >= position and line.end < log.size)
+            if not fresh:
+                break
+            yield from (plain(line.shown) for line in fresh)
+            position = fresh[-1].end + 1
+        if last_look:
+            return
+        time.sleep(pause)

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from oelm_core.metric import metric_named
 from oelm_core.registry import method_name
 from oelm_tui import glyphs
-from oelm_tui.charts.plot import Curve, View
+from oelm_tui.charts.plot import ChartView, PlotCurve
 from oelm_tui.charts.smooth import Smoother
 from oelm_tui.snapshots.columns import Columns, Table
 from oelm_tui.snapshots.detail import Detail
@@ -52,11 +52,11 @@ def system_quantities(detail: Detail) -> list[Quantity]:
     return [Quantity("system", name, order.get(name, name)) for name in names]
 
 
-def curves(detail: Detail, quantity: Quantity, view: View, with_others: bool) -> list[Curve]:
+def curves(detail: Detail, quantity: Quantity, view: ChartView, with_others: bool) -> list[PlotCurve]:
     runs = [(detail.view, detail.columns)]
     if with_others:
         runs += list(detail.others)
-    drawn: list[Curve] = []
+    drawn: list[PlotCurve] = []
     for number, (run, columns) in enumerate(runs):
         name, method = run.run.preset, method_name(run.run.method).lower()
         if number and method not in name.lower():
@@ -68,22 +68,22 @@ def curves(detail: Detail, quantity: Quantity, view: View, with_others: bool) ->
     return drawn
 
 
-def one_curve(columns: Columns, quantity: Quantity, view: View, name: str, role: str, mark: str) -> Curve:
+def one_curve(columns: Columns, quantity: Quantity, view: ChartView, name: str, role: str, mark: str) -> PlotCurve:
     table = columns[quantity.kind]
     xs, ys = columns.xs(quantity.kind, view.x), table.column(quantity.column)
     if quantity.smooth and view.smoothing and len(ys) > 2:
         smoother = _smoothers.setdefault(table, {}).setdefault(
             (quantity.column, view.smoothing), Smoother(view.smoothing)
         )
-        return Curve(name, xs, smoother.extend_to(ys), role, mark, raw=ys)
-    return Curve(name, xs, ys, role, mark)
+        return PlotCurve(name, xs, smoother.extend_to(ys), role, mark, raw=ys)
+    return PlotCurve(name, xs, ys, role, mark)
 
 
 def in_percent(quantity: Quantity) -> bool:
     return metric_named(quantity.column).is_share
 
 
-def caption(detail: Detail, quantity: Quantity, view: View, choices: Sequence[Quantity]) -> str:
+def caption(detail: Detail, quantity: Quantity, view: ChartView, choices: Sequence[Quantity]) -> str:
     """The line under the chart: how it is being looked at."""
     place = choices.index(quantity) + 1 if quantity in choices else 1
     parts = [f"v {place}/{len(choices)}", f"x {view.x}", f"g {'log' if view.log_y else 'linear'}"]

@@ -17,22 +17,20 @@ from oelm_core.metric import metric_named
 from oelm_core.report import FORMATS, format_of_file, render
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings, hints
-from oelm_tui.charts.plot import Curve
+from oelm_tui.charts.plot import PlotCurve
 from oelm_tui.render.comparison import difference_lines, fairness_lines, result_lines, shown_arms, word_lines
 from oelm_tui.screens.dialogs import Form
 from oelm_tui.snapshots.background import Desk
 from oelm_tui.snapshots.comparing import Compared, CompareRequest, Page, compare, pages
 from oelm_tui.text import wrapped
-from oelm_tui.widgets.bars import Hints, TabBar
-from oelm_tui.widgets.chart import Chart
+from oelm_tui.widgets.bars import ActionTabs, Hints, TabBar
+from oelm_tui.widgets.curve_chart import CurveChart
 from oelm_tui.widgets.lines import ScrollLines
 
 if TYPE_CHECKING:
     from oelm_core.compare import Arm, Comparison, Group
     from oelm_tui.app import OelmApp
 
-BACK = ("back", "esc Back")
-TURNS = (("previous", "left Previous"), ("next", "right Next"), BACK)
 PARTS = (("results", "Result"), ("curves", "Curves"), ("fairness", "Fairness"))
 
 
@@ -86,11 +84,11 @@ class Compare(Screen[None]):
         )
 
     def compose(self) -> ComposeResult:
-        yield TabBar([BACK], id="compare-title")
+        yield ActionTabs("compare", "back", id="compare-title")
         yield TabBar(PARTS, id="compare-parts")
         yield ScrollLines(id="results")
         with Horizontal(id="below"):
-            yield Chart(id="curves")
+            yield CurveChart(id="curves")
             with Vertical(id="fairness-box"):
                 yield ScrollLines(id="fairness")
         yield Hints([action for action in hints("compare", "app") if action.name != "leave"])
@@ -180,8 +178,9 @@ class Compare(Screen[None]):
             f"{set_title(group.dataset)} {glyphs.signs.dot} {group.model}" if group else self._pages[self._place].title
         )
         base = f"   baseline {group.baseline}" if group and group.baseline else ""
-        bar = self.query_one("#compare-title", TabBar)
-        bar.tabs = list(TURNS) if place and self.size.width >= 80 else [BACK]  # narrow: the footer says how to turn
+        bar = self.query_one(ActionTabs)
+        turns = ("turn(-1)", "turn(1)") if place and self.size.width >= 80 else ()  # narrow: the footer says how
+        bar.set_names(*turns, "back")
         bar.set_lead([(" Compare ", "title"), (f"{name} ", "label"), (f"{place}", "accent"), (f"{base}  ", "faint")])
 
     def _fill(self) -> None:
@@ -195,7 +194,7 @@ class Compare(Screen[None]):
         if group is None:
             results.show([[(compared.problem or "nothing to compare", "bad")]])
             fairness.show([])
-            self.query_one(Chart).show([], "", False)
+            self.query_one(CurveChart).show([], "", False)
             return
         width, arms = max(40, results.size.width), self.arms
         lines = result_lines(group, arms, width)
@@ -213,7 +212,7 @@ class Compare(Screen[None]):
 
     def _draw(self, group: Group, arms: list[Arm]) -> None:
         names = [name for name in (group.metric, "loss", "train_loss") if any(name in arm.curves for arm in arms)]
-        chart = self.query_one(Chart)
+        chart = self.query_one(CurveChart)
         if not names:
             chart.show([], "", False, "no evaluations recorded")
             return
@@ -222,7 +221,7 @@ class Compare(Screen[None]):
         for number, arm in enumerate(arms):
             for curve in arm.curves.get(name, ())[:1]:
                 xs, ys = array("d", (p[0] for p in curve.points)), array("d", (p[1] for p in curve.points))
-                drawn.append(Curve(arm.id, xs, ys, f"arm{number % 4}", glyphs.signs.arms[number % 4]))
+                drawn.append(PlotCurve(arm.id, xs, ys, f"arm{number % 4}", glyphs.signs.arms[number % 4]))
         titles = {"loss": "validation loss", "train_loss": "training loss"}
         below = f"v {names.index(name) + 1}/{len(names)}  seed {arms[0].seeds[0] if arms and arms[0].seeds else '?'}"
         chart.show(drawn, titles.get(name, f"validation {name}"), metric_named(name).is_share, below)
@@ -233,14 +232,9 @@ class Compare(Screen[None]):
         self.query_one("#compare-parts", TabBar).current = self._part
 
     def on_tab_bar_pressed(self, event: TabBar.Pressed) -> None:
-        if event.name in ("previous", "next"):
-            self.action_turn(-1 if event.name == "previous" else 1)
-        elif event.name == "back":
-            self.action_back()
-        else:
-            self._part = event.name
-            self._show_part()
-            self.call_after_refresh(self._fill)
+        self._part = event.name
+        self._show_part()
+        self.call_after_refresh(self._fill)
 
     # Actions
 
@@ -285,9 +279,9 @@ class Compare(Screen[None]):
             self._quantity += 1
             self._fill()
         else:
-            self.query_one(Chart).action_chart(what)
+            self.query_one(CurveChart).action_chart(what)
 
-    def on_chart_changed(self, event: Chart.Changed) -> None:
+    def on_curve_chart_changed(self, event: CurveChart.Changed) -> None:
         if event.what == "quantity":
             self._quantity += 1
         self._fill()

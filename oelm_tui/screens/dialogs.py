@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Label, Static
 
 from oelm_core.errors import LabError
-from oelm_tui.actions import ACTIONS, shown_key
+from oelm_tui.actions import ACTIONS, bindings, shown_key
 from oelm_tui.text import Line, heading
 from oelm_tui.widgets.field import Field
 from oelm_tui.widgets.lines import ScrollLines
@@ -56,10 +55,7 @@ class Confirm(ModalScreen[bool]):
     """Says what will happen and asks. `y` or the button does it; anything else leaves things as they are."""
 
     CSS = DIALOG_CSS
-    BINDINGS = [
-        Binding("escape,n", "answer(False)", show=False),
-        Binding("y", "answer(True)", show=False),
-    ]
+    BINDINGS = bindings("question")
 
     def __init__(self, title: str, what: Sequence[str], button: str, danger: bool = False) -> None:
         super().__init__()
@@ -88,7 +84,7 @@ class Form(ModalScreen[dict[str, str] | None]):
     """Named fields with their present values; enter saves, escape leaves. What is refused stays to be mended."""
 
     CSS = DIALOG_CSS
-    BINDINGS = [Binding("escape", "leave", show=False)]
+    BINDINGS = bindings("form")
     app: OelmApp
 
     def __init__(
@@ -153,7 +149,7 @@ class Help(ModalScreen[None]):
     """All keys, made from the registry of actions."""
 
     CSS = DIALOG_CSS
-    BINDINGS = [Binding("escape,q,question_mark", "leave", show=False)]
+    BINDINGS = bindings("help")
 
     def compose(self) -> ComposeResult:
         with Dialog("Keys (esc closes)", id="help"):
@@ -174,12 +170,11 @@ class Help(ModalScreen[None]):
 
 
 def help_lines(width: int = 80) -> list[Line]:
-    """Every action by group; what does not fit goes on in the next line."""
+    """Every action by group."""
     groups: dict[str, list[Line]] = {}
     for action in ACTIONS:
         keys = " ".join(shown_key(key) for key in action.keys.split(","))
-        place = "" if action.where in ("home", "app") or action.group.lower() == action.where else f" ({action.where})"
-        first, *more = textwrap.wrap(action.help + place, max(20, width - 28))
+        first, *more = textwrap.wrap(action.help, max(20, width - 28))
         line: Line = [(f"  {keys:<11}", "key"), (f"{action.title:<14}", ""), (first, "faint")]
         groups.setdefault(action.group, []).extend([line, *([(" " * 27 + rest, "faint")] for rest in more)])
     lines: list[Line] = []

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.screen import Screen
 
+from oelm_tui.actions import bindings
 from oelm_tui.render.run_rows import headline
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.snapshot import Snapshot
-from oelm_tui.widgets.bars import TabBar
+from oelm_tui.widgets.bars import ActionTabs
 from oelm_tui.widgets.log_view import LogPage, LogView
 
 
 class FullLog(Screen[None]):
-    BINDINGS = [Binding("escape,q,f", "leave", show=False)]
+    BINDINGS = bindings("full_log")
 
     def __init__(self, view: RunView) -> None:
         super().__init__()
         self._view = view
 
     def compose(self) -> ComposeResult:
-        yield TabBar([("back", "esc Back")], id="log-title")
+        yield ActionTabs("full_log", "leave", id="log-title")
         yield LogView()
 
     def on_mount(self) -> None:
@@ -29,16 +29,13 @@ class FullLog(Screen[None]):
         self.watch(self.app, "snapshot", self.take_snapshot)
 
     def take_snapshot(self, snapshot: Snapshot | None) -> None:
-        """The headline goes on with the run; the log may move to Slurm's when a job dies early."""
+        """The headline follows the run; the log may move to Slurm's when a job dies early."""
         self._view = snapshot.by_id.get(self._view.id, self._view) if snapshot else self._view
-        self.query_one(TabBar).set_lead(headline(self._view))
+        self.query_one(ActionTabs).set_lead(headline(self._view))
         self.query_one(LogView).open(self._view.log)
 
     def on_log_page_resized(self) -> None:
         self.query_one(LogView).open(self._view.log)
-
-    def on_tab_bar_pressed(self) -> None:
-        self.action_leave()
 
     def action_leave(self) -> None:
         self.dismiss(None)

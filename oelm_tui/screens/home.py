@@ -1,270 +1,194 @@
-"""Home: presets, runs, the selected run and the devices on one screen, or one at a time where it is small."""
+"""The home screen: what its keys do, each in a few lines that ask the app, a widget or a dialog."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from textual import events
-from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
-from textual.geometry import Size
-from textual.screen import Screen
+from textual.widgets import Input
 
-from oelm_core.runs.folder import home as lab_home
-from oelm_tui import glyphs
-from oelm_tui.actions import bindings, hints
-from oelm_tui.render.preset_rows import about
-from oelm_tui.render.run_rows import headline, shortened
-from oelm_tui.screens.home_actions import HomeActions
-from oelm_tui.snapshots.detail import Detail
+from oelm_tui.actions import bindings
+from oelm_tui.screens.dialogs import Confirm, Form
+from oelm_tui.screens.home_panes import HomePanes
+from oelm_tui.screens.run_commands import allowed, describe, perform
 from oelm_tui.snapshots.run_view import RunView
-from oelm_tui.snapshots.snapshot import Snapshot
-from oelm_tui.text import Line
-from oelm_tui.widgets.bars import Header, Hints, TabBar
-from oelm_tui.widgets.devices import DevicesPane, DeviceStrip
+from oelm_tui.snapshots.sampler import write_notes
 from oelm_tui.widgets.field import Field
-from oelm_tui.widgets.lines import Lines
-from oelm_tui.widgets.preset_tree import PresetTree
-from oelm_tui.widgets.run_panel import RunPanel
-from oelm_tui.widgets.runs_table import RunsTable
-from oelm_tui.widgets.table import Table
-
-if TYPE_CHECKING:
-    from oelm_tui.app import OelmApp
-
-PANES = (
-    ("presets", "1 Presets"),
-    ("runs", "2 Runs"),
-    ("run", "3 Run"),
-    ("devices", "4 Devices"),
-    ("compare", "c Compare"),
-)
-WIDE, TALL = 110, 26
-"""Smaller terminals show one pane at a time."""
-DWELL = 2.0
-"""Seconds a run must stay selected for its attention mark to count as seen."""
 
 
-class Headline(Lines):
-    """The selected run in one line, where its panel is not in view."""
-
-    DEFAULT_CSS = "Headline { height: 1; }"
-    view: RunView | None = None
-
-    def show(self, view: RunView | None) -> None:
-        if view != self.view:
-            self.view = view
-            self.refresh()
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        return [shortened(headline(self.view), width) if self.view else []]
-
-
-class Home(HomeActions, Screen[None]):
+class Home(HomePanes):
     BINDINGS = bindings("home")
-    app: OelmApp
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.pane = "runs"
-        self._zoomed = False
-        self._first = True
+    # Moving
 
-    def compose(self) -> ComposeResult:
-        self.set_classes(self._classes_for(self.app.size))  # before there are children: later it restyles them all
-        yield Header(id="header")
-        yield TabBar(PANES, id="pane-tabs")
-        with Horizontal(id="body"):
-            yield PresetTree(id="presets")
-            with Vertical(id="right"):
-                with Vertical(id="runs-box"):
-                    yield Field(placeholder='state:running family:gpt lr>=1e-3 "tiny"', id="filter", compact=True)
-                    yield RunsTable(id="runs")
-                yield RunPanel(id="run")
-                yield DevicesPane(id="devices")
-        yield Headline(id="headline")
-        yield DeviceStrip(id="strip")
-        yield Hints(hints("home", "app", readonly=self.app.readonly))
+    def action_next_pane(self) -> None:
+        self._step_pane(1)
 
-    def on_mount(self) -> None:
-        self.tree_of_presets.border_title = "Presets"
-        self.query_one("#runs-box").border_title = "Runs"
-        self.query_one("#devices").border_title = "Devices"
-        self.query_one("#run").border_title = "Run"
-        header = self.query_one(Header)
-        header.readonly = self.app.readonly
-        self.runs_table.focus()
-        self.watch(self.app, "snapshot", self.take_snapshot)
-        self.watch(self.app, "detail", self.take_detail)
+    def action_previous_pane(self) -> None:
+        self._step_pane(-1)
 
-    @property
-    def runs_table(self) -> RunsTable:
-        return self.query_one("#runs", RunsTable)
+    def _step_pane(self, by: int) -> None:
+        order = ["presets", "runs", "run", "devices"] if self.one_pane else ["presets", "runs", "run"]
+        place = order.index(self.pane) if self.pane in order else 0
+        self.go_to(order[(place + by) % len(order)])
 
-    @property
-    def tree_of_presets(self) -> PresetTree:
-        return self.query_one("#presets", PresetTree)
+    def action_pane(self, name: str) -> None:
+        self.go_to(name)
 
-    @property
-    def panel(self) -> RunPanel:
-        return self.query_one("#run", RunPanel)
+    def action_zoom_pane(self) -> None:
+        self._zoomed = not self._zoomed
+        self._lay_out()
 
-    # A new picture of the lab
+    def action_next_tab(self) -> None:
+        self._step_tab(1)
 
-    def take_snapshot(self, snapshot: Snapshot | None) -> None:
-        if snapshot is None:
-            return
-        with self.app.batch_update():
-            header = self.query_one(Header)
-            header.place = self._place(snapshot)
-            header.counts = tuple(sorted(snapshot.counts().items()))
-            header.now = snapshot.now
-            header.problem = snapshot.problem
-            names = {view.id: view.run.preset for view in snapshot.runs if view.is_live}
-            strip = self.query_one(DeviceStrip)
-            pane = self.query_one(DevicesPane)
-            pane.take(snapshot.machine, names)
-            strip.history, strip.names, strip.machine = pane.history, names, snapshot.machine
-            self._size_strip()
-            self.tree_of_presets.show(snapshot)
-            self.runs_table.snapshot = snapshot
-            self._show_count(snapshot)
-            self._show_selected()
-        if self._first:
-            self._first = False
-            if not snapshot.runs:
-                self.go_to("presets")
+    def action_previous_tab(self) -> None:
+        self._step_tab(-1)
 
-    def _place(self, snapshot: Snapshot) -> str:
-        home = lab_home()
-        try:
-            shown = f"./{home.relative_to(home.cwd())}"
-        except ValueError:
-            shown = str(home).replace(str(home.home()), "~", 1)
-        host = snapshot.machine.host if snapshot.machine else ""
-        return f"{host} {glyphs.signs.dot} {shown}" if host else shown
-
-    def _show_count(self, snapshot: Snapshot) -> None:
-        table, box = self.runs_table, self.query_one("#runs-box")
-        shown, marked = len(table.rows), len(table.marked)
-        words = f"{shown} of {len(snapshot.runs)}" if table.query_text else f"{shown}"
-        box.border_subtitle = words + (f", {marked} marked" if marked else "")
-        title = f"Runs  /{table.query_text}" if table.query_text else "Runs"
-        box.border_title = title.replace("[", "\\[") + (f"  ({table.problem})" if table.problem else "")
-
-    def take_detail(self, detail: Detail | None) -> None:
-        if detail is not None:
-            self.panel.take(detail)
-
-    # Which run is selected
-
-    @property
-    def selected(self) -> RunView | None:
-        snapshot = self.app.snapshot
-        return snapshot.by_id.get(self.runs_table.key or "") if snapshot else None
-
-    @property
-    def chosen_runs(self) -> list[RunView]:
-        """The marked runs, or the selected one."""
-        snapshot = self.app.snapshot
-        if snapshot is None:
-            return []
-        marked = [snapshot.by_id[key] for key in self.runs_table.marked if key in snapshot.by_id]
-        return marked or ([self.selected] if self.selected else [])
-
-    def _show_selected(self) -> None:
-        view, snapshot = self.selected, self.app.snapshot
-        if snapshot is None:
-            return
-        self.panel.select(view, snapshot)
-        self.query_one(Headline).show(view)
-        baseline = snapshot.baseline_of(view) if view else None
-        self.app.look_at(view, (baseline,) if baseline else ())
-
-    def on_table_moved(self, event: Table.Moved) -> None:
-        if event.table is self.runs_table:
-            self.call_after_refresh(self._show_selected)  # the cursor first: the panel may have much to draw
-            if event.by_hand and not self._first:
-                self.look_closer()
-        elif event.key and self.app.snapshot and self.app.snapshot.catalogue:
-            words = about(self.app.snapshot.catalogue, event.key)
-            self.tree_of_presets.border_subtitle = words.replace("[", "\\[")
-
-    def look_closer(self) -> None:
-        """Somebody turned to the selected run: after a moment its troubles count as seen."""
-        view = self.selected
-        if view is not None and view.needs_a_look:
-            self.set_timer(DWELL, lambda: self._dwelt(view.id))
-
-    def _dwelt(self, run_id: str) -> None:
-        view = self.selected
-        if view is not None and view.id == run_id and self.app.screen is self:
-            self.app.mark_seen([view])
-
-    def on_table_chosen(self, event: Table.Chosen) -> None:
-        if event.table is self.runs_table:
+    def _step_tab(self, by: int) -> None:
+        if self.one_pane and self.pane != "run":
             self.go_to("run")
+        else:
+            self.panel.step_tab(by)
+            self.look_closer()
+
+    def action_chart(self, what: str) -> None:
+        if self.one_pane and self.pane != "run":
+            self.go_to("run")
+        self.panel.change_chart(what)
+
+    # Choosing
+
+    def action_filter(self) -> None:
+        if self.pane != "runs":
+            self.go_to("runs")
+        field = self.query_one("#filter", Field)
+        field.add_class("-shown")
+        field.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        if event.input.id == "filter":
+            self.runs_table.query_text = event.value
+            if self.app.snapshot:
+                self._show_count(self.app.snapshot)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        if event.input.id == "filter":
+            event.input.remove_class("-shown")
+            self.runs_table.focus()
+
+    def action_unmark(self) -> None:
+        field = self.query_one("#filter", Field)
+        field.value = ""
+        field.remove_class("-shown")
+        self.runs_table.clear_marks()
+        self.tree_of_presets.clear_marks()
+        if self.focused is field or self.focused is None:
+            self.runs_table.focus()
+        if self.app.snapshot:
+            self._show_count(self.app.snapshot)
+
+    def action_sort(self) -> None:
+        self.app.say(f"sorted by {self.runs_table.next_sort()}")
+
+    def action_mark(self) -> None:
+        if self.pane == "presets":
+            self.tree_of_presets.toggle_mark()
+        else:
+            self.runs_table.toggle_mark()
+        if self.app.snapshot:
+            self._show_count(self.app.snapshot)
+
+    # Doing
+
+    def action_launch(self) -> None:
+        tree = self.tree_of_presets
+        study = tree.study if self.pane == "presets" else None
+        arms = tree.arms if self.pane == "presets" or tree.marked else []
+        if not arms and study is None and self.pane != "presets":
+            arms = list(dict.fromkeys(view.run.preset for view in self.chosen_runs))
+        self.app.open_launch(arms, study)
 
     def on_preset_tree_launch_asked(self) -> None:
         self.action_launch()
 
-    def on_table_header_pressed(self, event: Table.HeaderPressed) -> None:
-        if event.table is self.runs_table:
-            self.runs_table.sort_by(event.column)
+    def action_compare(self) -> None:
+        self._compare()
 
-    # Panes
-
-    def on_resize(self, event: events.Resize) -> None:
-        self._lay_out()
-
-    @property
-    def one_pane(self) -> bool:
-        return self._zoomed or self.size.width < WIDE or self.size.height < TALL
-
-    def _classes_for(self, size: Size) -> set[str]:
-        one = self._zoomed or size.width < WIDE or size.height < TALL
-        ours = {"-one" if one else "-wide", f"-pane-{self.pane}"}
-        return ours | {name for name in self.classes if not name.startswith(("-one", "-wide", "-pane-"))}
-
-    def _lay_out(self) -> None:
-        one = self.one_pane
-        wanted = self._classes_for(self.size)
-        if self.classes != wanted:
-            self.set_classes(wanted)  # all at once: each change of classes restyles the whole screen
-        self.query_one("#pane-tabs", TabBar).current = self.pane
-        self._size_strip()
-        self.panel.set_live(self.pane == "run" if one else self.pane != "devices")
-
-    def _size_strip(self) -> None:
-        """Two lines for the cards where there is room."""
-        machine = self.app.snapshot.machine if self.app.snapshot else None
-        cards = len(machine.cards) + len(machine.remote) if machine is not None else 0
-        roomy = cards > 1 and not self.one_pane and self.size.height >= 34
-        strip = self.query_one(DeviceStrip)
-        wanted = 2 if roomy else 1
-        if strip.size.height != wanted:
-            strip.styles.height = wanted
-
-    def go_to(self, pane: str) -> None:
-        """Brings a pane to the front and puts the focus in it."""
-        self.pane = pane
-        if pane == "run":
-            self.look_closer()
-        self._lay_out()
-        targets = {"presets": self.tree_of_presets, "runs": self.runs_table, "devices": self.query_one(DevicesPane)}
-        (targets.get(pane) or self.panel.content()).focus()
-
-    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """A click into a pane makes it the current one."""
-        for name, wanted in (("presets", "presets"), ("runs-box", "runs"), ("run", "run"), ("devices", "devices")):
-            if self.query_one(f"#{name}").has_focus_within or self.query_one(f"#{name}").has_focus:
-                if self.pane != wanted:
-                    self.pane = wanted
-                    self._lay_out()
-                return
-
-    def on_tab_bar_pressed(self, event: TabBar.Pressed) -> None:
-        if event.name == "compare":
-            self.action_compare()
+    def _compare(self, export: bool = False) -> None:
+        tree = self.tree_of_presets
+        if self.pane == "presets" and tree.study is not None:
+            self.app.open_compare(study=tree.study, export=export)
+        elif self.pane == "presets" and tree.arms:
+            self.app.open_compare(presets=tree.arms, export=export)
+        elif self.runs_table.marked:
+            self.app.open_compare(runs=[view.id for view in self.chosen_runs], export=export)
         else:
-            self.go_to(event.name)
+            view = self.selected
+            self.app.open_compare(focus=view.id if view else None, export=export)
+
+    def action_export(self) -> None:
+        self._compare(export=True)
+
+    def action_stop(self) -> None:
+        self._confirm("stop")
+
+    def action_kill(self) -> None:
+        self._confirm("kill")
+
+    def action_resume(self) -> None:
+        self._confirm("resume")
+
+    def action_delete(self) -> None:
+        self._confirm("delete")
+
+    def _confirm(self, what: str) -> None:
+        """Says what will happen to which runs, asks, then does it in a thread."""
+        if self.app.refuse_writing():
+            return
+        views = self.chosen_runs
+        fit = [view for view in views if allowed(what, view)]
+        if not fit:
+            self.app.say(describe(what, views) if views else "no run is selected", bad=True)
+            return
+
+        def go(yes: bool | None) -> None:
+            if yes:
+                self.app.in_thread(lambda: perform(what, fit, self.app.say_from_thread))
+                self.runs_table.clear_marks()
+
+        title = f"{what.capitalize()} {fit[0].id if len(fit) == 1 else f'{len(fit)} runs'}?"
+        lines = describe(what, fit).splitlines()
+        if len(fit) < len(views):
+            lines.append(f"{len(views) - len(fit)} of the marked runs are left alone: {what} does not apply to them.")
+        self.app.push_screen(Confirm(title, lines, what.capitalize(), danger=what in ("kill", "delete")), go)
+
+    def action_note(self) -> None:
+        view = self.selected
+        if view is None or self.app.refuse_writing():
+            return
+
+        def save(answer: dict[str, str] | None) -> None:
+            if answer is not None:
+                tags = answer["tags"].replace(",", " ").replace("#", " ").split()
+                self._write(view, tags=tags, note=answer["note"])
+
+        fields = [("tags", "Tags, with spaces between", " ".join(view.notes.tags)), ("note", "Note", view.notes.note)]
+        self.app.push_screen(Form(f"Tags and note: {view.id}", fields), save)
+
+    def _write(self, view: RunView, **changes: Any) -> None:
+        self.app.in_thread(lambda: write_notes(view.run, **changes))
+
+    def action_seen(self) -> None:
+        self.app.mark_seen(self.chosen_runs)
+
+    def action_copy_id(self) -> None:
+        if self.selected:
+            self.app.copy(self.selected.id, "id")
+
+    def action_copy_path(self) -> None:
+        if self.selected:
+            self.app.copy(str(self.selected.run.folder.path), "path")
+
+    def action_full_log(self) -> None:
+        if self.selected:
+            self.app.open_log(self.selected)

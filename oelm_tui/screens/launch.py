@@ -25,11 +25,11 @@ from oelm_tui.snapshots.background import Desk
 from oelm_tui.snapshots.cards import Card
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.snapshot import Snapshot
-from oelm_tui.text import Line
-from oelm_tui.widgets.bars import TabBar
+from oelm_tui.text import Line, wrapped
+from oelm_tui.widgets.bars import ActionTabs
 from oelm_tui.widgets.field import Field
 from oelm_tui.widgets.lines import ScrollLines
-from oelm_tui.widgets.table import Table
+from oelm_tui.widgets.row_table import RowTable
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
@@ -40,14 +40,13 @@ if TYPE_CHECKING:
 class Tick(Checkbox):
     """A check box whose mark is there or not, whatever the colours."""
 
-    @property
-    def _button(self) -> Content:
-        mark = "x" if self.value else " "
-        return Content.assemble(("[", "dim"), (mark, "bold"), ("]", "dim"))
+    def render(self) -> Content:
+        label = self.label.pad(1, 1).stylize_before(self.get_visual_style("toggle--label"))
+        return Content.assemble(("[", "dim"), ("x" if self.value else " ", "bold"), ("]", "dim"), label)
 
 
 @dataclass(frozen=True)
-class Question:
+class CostRequest:
     """What would these cost on this kind of device, judged by these runs?"""
 
     experiments: tuple[Experiment, ...]
@@ -55,14 +54,14 @@ class Question:
     views: tuple[RunView, ...] = field(default=(), compare=False)
 
 
-Answer = tuple[Question, dict[str, "Estimate"]]
+CostAnswer = tuple[CostRequest, dict[str, "Estimate"]]
 
 
-def cost_of(question: Question) -> Answer:
+def cost_of(request: CostRequest) -> CostAnswer:
     """Reads earlier runs, so it is done in a thread."""
     from oelm_tui.snapshots.estimate import estimate
 
-    return question, {one.id: estimate(one, question.views, question.on) for one in question.experiments}
+    return request, {one.id: estimate(one, request.views, request.on) for one in request.experiments}
 
 
 class Launch(Screen[bool | None]):
@@ -78,7 +77,7 @@ class Launch(Screen[bool | None]):
     #form Label { color: $secondary; margin-top: 1; width: 1fr; }
     #form Field { border: none; height: 1; padding: 0 1; background: $panel; }
     #form Field:focus { background: $primary 25%; }
-    #form Table { height: auto; max-height: 10; min-height: 4; }
+    #form RowTable { height: auto; max-height: 10; min-height: 4; }
     #form .row { height: 3; }
     #form .row Vertical { width: 1fr; height: 3; margin-right: 1; }
     #form Checkbox { margin-top: 1; }
@@ -96,7 +95,7 @@ class Launch(Screen[bool | None]):
     app: OelmApp
 
     class Costed(Message):
-        def __init__(self, answer: Answer) -> None:
+        def __init__(self, answer: CostAnswer) -> None:
             super().__init__()
             self.answer = answer
 
@@ -105,20 +104,20 @@ class Launch(Screen[bool | None]):
         self._arms, self._study = tuple(arms), study
         self._chosen: list[str] = ["auto"]
         self._problem = ""
-        self._asked: Question | None = None
+        self._asked: CostRequest | None = None
         self._costs: dict[str, Estimate] = {}
-        self.desk: Desk[Question, Answer] = Desk(
+        self.desk: Desk[CostRequest, CostAnswer] = Desk(
             "cost", cost_of, lambda a: self.post_message(self.Costed(a)), on_error=lambda e: self.app.tell(e)
         )
 
     def compose(self) -> ComposeResult:
-        bar = TabBar([("go", "^s Launch"), ("copy", "^y Copy command"), ("leave", "esc Back")], id="launch-title")
+        bar = ActionTabs("launch", "go", "copy", "leave", id="launch-title")
         bar.set_lead([(f" Launch {self._study or ', '.join(self._arms)} ", "title")])
         yield bar
         with Horizontal(id="launch"):
             with VerticalScroll(id="form", can_focus=False):
                 yield Label("Device (space chooses; cards add up)")
-                yield Table(DEVICE_COLUMNS, id="devices-choice")
+                yield RowTable(DEVICE_COLUMNS, id="devices-choice")
                 with Horizontal(classes="row"):
                     with Vertical():
                         yield Label("Seeds")
@@ -141,7 +140,7 @@ class Launch(Screen[bool | None]):
     def on_mount(self) -> None:
         self.query_one("#form").border_title = "How"
         self.query_one("#recipe").border_title = "What"
-        self.query_one("#devices-choice", Table).focus(scroll_visible=False)
+        self.query_one("#devices-choice", RowTable).focus(scroll_visible=False)
         self.watch(self.app, "snapshot", self.take_snapshot)
         self._show_choice()
 
@@ -174,16 +173,16 @@ class Launch(Screen[bool | None]):
     def take_snapshot(self, snapshot: Snapshot | None) -> None:
         if snapshot is not None:
             names = {view.id: view.run.preset for view in snapshot.runs if view.is_live}
-            self.query_one("#devices-choice", Table).set_rows(device_rows(snapshot.machine, names))
-            if not self.query_one("#recipe", ScrollLines)._shown:
+            self.query_one("#devices-choice", RowTable).set_rows(device_rows(snapshot.machine, names))
+            if not self.query_one("#recipe", ScrollLines).shown:
                 self._fill()
 
-    def on_table_chosen(self) -> None:
+    def on_row_table_chosen(self) -> None:
         self.action_choose_device()
 
     def action_choose_device(self) -> None:
         """auto and cpu stand alone; cards add up."""
-        key = self.query_one("#devices-choice", Table).key
+        key = self.query_one("#devices-choice", RowTable).key
         if key is None:
             return
         if key in ("auto", "cpu"):
@@ -195,7 +194,7 @@ class Launch(Screen[bool | None]):
         self._show_choice()
 
     def _show_choice(self) -> None:
-        table = self.query_one("#devices-choice", Table)
+        table = self.query_one("#devices-choice", RowTable)
         table.marked = set(self._chosen)
         table.refresh()
         self._fill()
@@ -228,8 +227,6 @@ class Launch(Screen[bool | None]):
         found = self._checked()
         lines: list[Line] = []
         if self._problem:
-            from oelm_tui.text import wrapped
-
             lines += [[(f"{glyphs.signs.bad} cannot be launched", "bad")], *wrapped(self._problem, width, "bad"), []]
         elif snapshot is not None and snapshot.catalogue is not None:
             request = self.form().request()
@@ -251,10 +248,10 @@ class Launch(Screen[bool | None]):
         cards = bool(snapshot.machine and snapshot.machine.cards)
         device = self.form().device
         on = "cpu" if device == "cpu" or (device == "auto" and not cards and not self._to_slurm) else "gpu"
-        question = Question(tuple(found), on, snapshot.runs)
-        if question != self._asked:
-            self._asked, self._costs = question, {}
-            self.desk.ask(question)
+        request = CostRequest(tuple(found), on, snapshot.runs)
+        if request != self._asked:
+            self._asked, self._costs = request, {}
+            self.desk.ask(request)
         return self._costs
 
     def on_launch_costed(self, event: Costed) -> None:
@@ -332,6 +329,3 @@ class Launch(Screen[bool | None]):
 
     def on_input_submitted(self) -> None:
         self.focus_next()
-
-    def on_tab_bar_pressed(self, event: TabBar.Pressed) -> None:
-        {"go": self.action_go, "copy": self.action_copy, "leave": self.action_leave}[event.name]()

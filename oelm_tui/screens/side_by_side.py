@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.screen import Screen
 
+from oelm_tui.actions import bindings
 from oelm_tui.render.measured import sample_lines
 from oelm_tui.snapshots.comparing import samples_of
-from oelm_tui.widgets.bars import TabBar
+from oelm_tui.widgets.bars import ActionTabs
 from oelm_tui.widgets.lines import ScrollLines
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SideBySide(Screen[None]):
-    BINDINGS = [Binding("escape,q,t", "leave", show=False)]
+    BINDINGS = bindings("samples")
     CSS = """
     .side { width: 1fr; border: round $border-blurred; border-title-color: $secondary; padding: 0 1; }
     .side:focus { border: round $primary; border-title-color: $primary; }
@@ -34,7 +34,7 @@ class SideBySide(Screen[None]):
         self._samples: list[list[Mapping[str, Any]]] = []
 
     def compose(self) -> ComposeResult:
-        bar = TabBar([("back", "esc Back")], id="compare-title")
+        bar = ActionTabs("samples", "leave", id="compare-title")
         bar.set_lead([(" Samples ", "title"), (" and ".join(name for name, _ in self._folders), "label"), ("  ", "")])
         yield bar
         with Horizontal():
@@ -63,9 +63,6 @@ class SideBySide(Screen[None]):
         for number, found in enumerate(self._samples):
             text = self.query_one(f"#side-{number}", ScrollLines)
             text.show(sample_lines(tuple(reversed(found)), max(20, text.size.width)))
-
-    def on_tab_bar_pressed(self) -> None:
-        self.action_leave()
 
     def action_leave(self) -> None:
         self.dismiss(None)

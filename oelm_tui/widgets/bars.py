@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.reactive import reactive
 
 from oelm_tui import glyphs
-from oelm_tui.actions import Action
+from oelm_tui.actions import Action, actions_of
 from oelm_tui.text import Line, Span
 from oelm_tui.widgets.lines import Lines
 
@@ -83,14 +83,14 @@ class TabBar(Lines):
         def control(self) -> TabBar:
             return self.bar
 
-    def __init__(self, tabs: Sequence[tuple[str, str]], *, id: str | None = None, lead: str = "") -> None:  # noqa: A002
+    def __init__(self, tabs: Sequence[tuple[str, str]], *, id: str | None = None) -> None:  # noqa: A002
         """`tabs`: (name, title) pairs."""
         super().__init__(id=id)
         self.tabs = list(tabs)
-        self.lead: list[Span] = [(lead, "label")] if lead else []
+        self.lead: Line = []
         self._places: list[tuple[int, int, str]] = []
 
-    def set_lead(self, lead: list[Span]) -> None:
+    def set_lead(self, lead: Line) -> None:
         if lead != self.lead:
             self.lead = lead
             self.refresh()
@@ -98,14 +98,13 @@ class TabBar(Lines):
     def lines(self, width: int, height: int) -> Sequence[Line]:
         names = sum(cell_len(title) + 2 for _, title in self.tabs)
         after = "" if names > width else " "  # the last tab is never cut on 60 columns
-        lead: list[Span] = []
+        line: Line = []
         room = width - names - 1
         for text, role in self.lead:
             if cell_len(text) > room:
                 break
-            lead.append((text, role))
+            line.append((text, role))
             room -= cell_len(text)
-        line: Line = lead
         at = sum(cell_len(text) for text, _ in line)
         self._places = []
         for name, title in self.tabs:
@@ -116,10 +115,30 @@ class TabBar(Lines):
             at += cell_len(text)
         return [line]
 
-    def on_click(self, event: events.Click) -> None:
+    async def on_click(self, event: events.Click) -> None:
         for start, end, name in self._places:
             if start <= event.x < end:
-                self.post_message(self.Pressed(self, name))
+                await self.press(name)
+
+    async def press(self, name: str) -> None:
+        self.post_message(self.Pressed(self, name))
+
+
+class ActionTabs(TabBar):
+    """Tabs that do what their keys do; both are the screen's."""
+
+    def __init__(self, where: str, *names: str, id: str | None = None) -> None:  # noqa: A002
+        super().__init__((), id=id)
+        self._known = {action.name: action.tab for action in actions_of(where)}
+        self.set_names(*names)
+
+    def set_names(self, *names: str) -> None:
+        """Shows these actions of the screen."""
+        self.tabs = [self._known[name] for name in names]
+        self.refresh()
+
+    async def press(self, name: str) -> None:
+        await self.app.run_action(name, self.screen)
 
 
 class Hints(Lines):

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 from rich.style import Style
-from textual.binding import Binding
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
 
+from oelm_tui.actions import bindings
 from oelm_tui.palette import role_style
 from oelm_tui.text import Line
 
@@ -75,18 +75,11 @@ class Lines(LineWidget):
 class ScrollLines(ScrollView, LineWidget, can_focus=True):
     """Text that scrolls; set with `show`. Lines wider than the panel are cut."""
 
-    BINDINGS = [
-        Binding("up,k", "move(-1)", show=False),
-        Binding("down,j", "move(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown", "page(1)", show=False),
-        Binding("home", "move(-1000000)", show=False),
-        Binding("end,G", "move(1000000)", show=False),
-    ]
+    BINDINGS = bindings("lines")
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, classes=classes)
-        self._shown: list[Line] = []
+        self.shown: list[Line] = []
 
     def action_move(self, lines: int) -> None:
         self.scroll_to(y=self.scroll_y + lines, animate=False)
@@ -96,15 +89,15 @@ class ScrollLines(ScrollView, LineWidget, can_focus=True):
 
     def show(self, lines: Sequence[Line]) -> None:
         """Replaces the text; repaints only when it changed."""
-        if self._shown == lines:
+        if self.shown == lines:
             return
-        self._shown = list(lines)
-        self.virtual_size = Size(self.size.width, len(self._shown))
+        self.shown = list(lines)
+        self.virtual_size = Size(self.size.width, len(self.shown))
         self.refresh()
 
     def on_resize(self) -> None:
-        self.virtual_size = Size(self.size.width, len(self._shown))
+        self.virtual_size = Size(self.size.width, len(self.shown))
 
     def render_line(self, y: int) -> Strip:
         number = y + round(self.scroll_y)
-        return self.draw_line(self._shown[number] if number < len(self._shown) else [])
+        return self.draw_line(self.shown[number] if number < len(self.shown) else [])

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 class LogView(Vertical):
     """The page, a status line and a search field."""
 
+    BINDINGS = bindings("search")
     app: OelmApp
 
     DEFAULT_CSS = """
@@ -137,18 +138,19 @@ class LogView(Vertical):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        event.input.remove_class("-shown")
-        self.query_one(LogPage).focus()
+        self.action_close_search()
         if self._asked is not None:
             text = event.value
             wanted = replace(self._asked, text=text, only=self._asked.only and bool(text), follow=not text)
             self._ask(replace(wanted, goal="previous" if text else "", anchor=1 << 62))
 
-    def on_key(self, event: events.Key) -> None:
-        if event.key == "escape" and self.query_one(Field).has_class("-shown"):
-            event.stop()
-            self.query_one(Field).remove_class("-shown")
-            self.query_one(LogPage).focus()
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        """Escape is the screen's own key while no search field is open."""
+        return action != "close_search" or self.query_one(Field).has_class("-shown")
+
+    def action_close_search(self) -> None:
+        self.query_one(Field).remove_class("-shown")
+        self.query_one(LogPage).focus()
 
     # What came
 

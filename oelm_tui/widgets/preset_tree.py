@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from textual.binding import Binding
 from textual.message import Message
 
+from oelm_tui.actions import bindings
 from oelm_tui.render.preset_rows import COLUMNS, open_at_first, tree_rows
 from oelm_tui.snapshots.snapshot import Snapshot
-from oelm_tui.widgets.table import Table
+from oelm_tui.widgets.row_table import RowTable
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
 
 
-class PresetTree(Table):
-    BINDINGS = [
-        Binding("left", "fold", show=False),
-        Binding("right", "unfold", show=False),
-    ]
+class PresetTree(RowTable):
+    BINDINGS = bindings("presets")
 
     class LaunchAsked(Message):
         """Enter on an arm or a study."""
@@ -58,10 +55,6 @@ class PresetTree(Table):
             self.marked ^= {self.key}
             self._refresh_row(self.cursor)
         self.action_move(1)
-
-    def clear_marks(self) -> None:
-        self.marked.clear()
-        self.refresh()
 
     def action_choose(self) -> None:
         key = self.key or ""

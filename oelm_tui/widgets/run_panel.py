@@ -20,7 +20,7 @@ from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.snapshot import Snapshot
 from oelm_tui.text import Line
 from oelm_tui.widgets.bars import TabBar
-from oelm_tui.widgets.chart import Chart
+from oelm_tui.widgets.curve_chart import CurveChart
 from oelm_tui.widgets.lines import Lines, ScrollLines
 from oelm_tui.widgets.log_view import LogPage, LogView
 
@@ -59,7 +59,7 @@ class LastLine(Lines):
 
 class RunPanel(Vertical):
     DEFAULT_CSS = """
-    RunPanel Chart, RunPanel ScrollLines { height: 1fr; }
+    RunPanel CurveChart, RunPanel ScrollLines { height: 1fr; }
     """
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
@@ -77,13 +77,13 @@ class RunPanel(Vertical):
 
     def compose(self) -> ComposeResult:
         yield TabBar(TABS, id="run-tabs")
-        yield Chart(id="chart")
+        yield CurveChart(id="chart")
         yield LastLine()
         yield LogView(id="log")
         yield ScrollLines(id="text")
 
     def on_mount(self) -> None:
-        chart = self.query_one(Chart)
+        chart = self.query_one(CurveChart)
         chart.look = chart.look.__class__(smoothing=0.9)
         self._switch()
 
@@ -95,7 +95,7 @@ class RunPanel(Vertical):
         self.view, self._snapshot = view, snapshot
         if changed:
             self.detail = None
-            chart = self.query_one(Chart)
+            chart = self.query_one(CurveChart)
             chart.look = chart.look.__class__(chart.look.x, chart.look.log_y, chart.look.smoothing)
         bad = view is not None and view.run.state in ENDED_BADLY
         bar = self.query_one(TabBar)
@@ -142,7 +142,7 @@ class RunPanel(Vertical):
     def content(self) -> Widget:
         """The widget of the tab in front, to put the focus on."""
         if self.tab in ("curves", "system"):
-            return self.query_one(Chart)
+            return self.query_one(CurveChart)
         return self.query_one(LogPage) if self.tab == "log" else self.query_one("#text")
 
     def on_tab_bar_pressed(self, event: TabBar.Pressed) -> None:
@@ -153,7 +153,7 @@ class RunPanel(Vertical):
         tab = self.tab
         had_focus = self.has_focus_within
         self.query_one(TabBar).current = tab
-        self.query_one(Chart).display = tab in ("curves", "system")
+        self.query_one(CurveChart).display = tab in ("curves", "system")
         self.query_one(LastLine).display = tab == "curves"
         self.query_one(LogView).display = tab == "log"
         self.query_one("#text").display = tab not in ("curves", "system", "log")
@@ -184,14 +184,14 @@ class RunPanel(Vertical):
         text = self.query_one("#text", ScrollLines)
         if view is None or self._snapshot is None:
             text.show([])
-            self.query_one(Chart).show([], "", False)
+            self.query_one(CurveChart).show([], "", False)
             return
         if tab == "config":
             text.show(config_lines(view, self._snapshot.catalogue, self._snapshot.baseline_of(view), width))
         elif detail is None:
             text.show([[("reading", "faint")]])
             if tab in ("curves", "system"):
-                self.query_one(Chart).show([], "", False, "reading")
+                self.query_one(CurveChart).show([], "", False, "reading")
         elif tab in ("curves", "system"):
             self._draw(detail)
         elif tab == "reason":
@@ -207,7 +207,7 @@ class RunPanel(Vertical):
         return quantities(detail) if self.tab == "curves" else system_quantities(detail)
 
     def _draw(self, detail: Detail) -> None:
-        chart = self.query_one(Chart)
+        chart = self.query_one(CurveChart)
         choices = self._choices(detail)
         if not choices:
             chart.show([], "", False, "the worker wrote no device samples")
@@ -222,11 +222,11 @@ class RunPanel(Vertical):
         """A chart key pressed anywhere on the screen."""
         if self.tab not in ("curves", "system"):
             self.show_tab("curves")
-        chart = self.query_one(Chart)
+        chart = self.query_one(CurveChart)
         chart.action_chart(what)
         self._fill()
 
-    def on_chart_changed(self, event: Chart.Changed) -> None:
+    def on_curve_chart_changed(self, event: CurveChart.Changed) -> None:
         event.stop()
         if event.what == "quantity":
             self._place[self.tab if self.tab == "system" else "curves"] += 1

@@ -10,10 +10,10 @@ from oelm_tui.run_filter import Query, parse
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.snapshot import Snapshot
 from oelm_tui.text import Row
-from oelm_tui.widgets.table import Table
+from oelm_tui.widgets.row_table import RowTable
 
 
-class RunsTable(Table):
+class RunsTable(RowTable):
     snapshot: reactive[Snapshot | None] = reactive(None)
     query_text: reactive[str] = reactive("")
 
@@ -56,10 +56,6 @@ class RunsTable(Table):
             self.marked ^= {self.key}
             self._refresh_row(self.cursor)
             self.action_move(1)
-
-    def clear_marks(self) -> None:
-        self.marked.clear()
-        self.refresh()
 
     def _fill(self) -> None:
         snapshot = self.snapshot

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oelm_tui.screens import home
+from oelm_tui.screens import home_panes
 from tests.functional.tui_lab import NOW, change, drive, press, run_id, settle, text_of
 
 pytestmark = pytest.mark.usefixtures("_fixed_place")
@@ -276,7 +276,7 @@ def test_attention_is_raised_once_and_stays_until_seen(lab, monkeypatch):
 
 
 def test_a_run_that_fails_under_the_cursor_at_night_keeps_its_mark_until_somebody_turns_to_it(lab, monkeypatch):
-    monkeypatch.setattr(home, "DWELL", 0.05)
+    monkeypatch.setattr(home_panes, "DWELL", 0.05)
 
     async def script(app, pilot):
         run = app.screen.selected.run

@@ -29,7 +29,7 @@ from oelm_tui.snapshots.detail import DetailReader, DetailRequest
 from oelm_tui.snapshots.run_view import Notes, alarm_of, pace_of, view_of
 from oelm_tui.snapshots.sampler import LabSampler, newest_runs, read_notes, write_notes
 from oelm_tui.text import Column, Row, fit, width_of
-from oelm_tui.widgets.table import lay_out, placed
+from oelm_tui.widgets.row_table import lay_out, placed
 from tests.functional.tui_lab import NOW, catalogue, change, run_id, sources, write_lab
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oelm_tui.charts import reduce as reduction
 from oelm_tui.charts.axes import count_label, linear_ticks, log_ticks, tick_labels, time_label, time_ticks
-from oelm_tui.charts.plot import Curve, View, draw
+from oelm_tui.charts.plot import ChartView, PlotCurve, draw
 from oelm_tui.charts.smooth import Smoother
 
 VALUES = st.lists(st.floats(-1e6, 1e6) | st.just(math.nan) | st.just(math.inf), min_size=1, max_size=200)
@@ -43,7 +43,7 @@ def test_points_outside_the_window_are_left_out():
 
 def test_a_live_column_can_still_grow_after_it_was_drawn():
     xs = array("d", range(30_000))
-    draw([Curve("a", xs, xs, "arm0")], View(), 60, 10)
+    draw([PlotCurve("a", xs, xs, "arm0")], ChartView(), 60, 10)
     xs.append(30_000)
     assert len(xs) == 30_001
 
@@ -70,7 +70,7 @@ def test_smoothing_in_pieces_equals_smoothing_at_once_and_starts_over_when_the_f
 @pytest.mark.parametrize(("width", "height"), [(16, 4), (60, 10), (300, 100)])
 def test_a_chart_fills_exactly_the_cells_it_was_given(width, height, ascii_only):
     xs = array("d", range(50))
-    rows = text_of(draw([Curve("a", xs, xs, "arm0")], View(cursor=10), width, height, ascii_only=ascii_only))
+    rows = text_of(draw([PlotCurve("a", xs, xs, "arm0")], ChartView(cursor=10), width, height, ascii_only=ascii_only))
     assert len(rows) == height
     assert max(len(row) for row in rows) <= width
     if ascii_only:
@@ -79,39 +79,41 @@ def test_a_chart_fills_exactly_the_cells_it_was_given(width, height, ascii_only)
 
 def test_non_finite_values_never_reach_the_axis_and_are_said_in_the_legend():
     ys = array("d", [3.0, 2.0, math.inf, 1.0, math.nan])
-    rows = text_of(draw([Curve("a", array("d", range(5)), ys, "arm0")], View(), 60, 10, y_name="loss"))
+    rows = text_of(draw([PlotCurve("a", array("d", range(5)), ys, "arm0")], ChartView(), 60, 10, y_name="loss"))
     assert "(now not finite)" in rows[0]
     assert not any("nan" in row or "inf" in row for row in rows[1:])
 
 
 def test_a_curve_with_nothing_finite_says_so():
-    rows = text_of(draw([Curve("a", [1.0], [math.nan], "arm0")], View(), 60, 10))
+    rows = text_of(draw([PlotCurve("a", [1.0], [math.nan], "arm0")], ChartView(), 60, 10))
     assert "none of them finite" in rows[0]
 
 
 def test_zero_on_a_log_axis_is_left_out_instead_of_breaking_it():
     xs = array("d", range(4))
-    rows = text_of(draw([Curve("a", xs, array("d", [0.0, 1.0, 10.0, 100.0]), "arm0")], View(log_y=True), 60, 12))
+    rows = text_of(
+        draw([PlotCurve("a", xs, array("d", [0.0, 1.0, 10.0, 100.0]), "arm0")], ChartView(log_y=True), 60, 12)
+    )
     assert any(row.lstrip().startswith("100") for row in rows)
 
 
 def test_the_cursor_reads_the_nearest_recorded_value_of_each_curve():
     xs = array("d", [0, 10, 20])
-    curves = [Curve("a", xs, array("d", [1, 2, 3]), "arm0"), Curve("b", xs, array("d", [4, 5, 6]), "arm1", "▲")]
-    assert draw(curves, View(cursor=11), 60, 10).readings == {"a": (10, 2), "b": (10, 5)}
+    curves = [PlotCurve("a", xs, array("d", [1, 2, 3]), "arm0"), PlotCurve("b", xs, array("d", [4, 5, 6]), "arm1", "▲")]
+    assert draw(curves, ChartView(cursor=11), 60, 10).readings == {"a": (10, 2), "b": (10, 5)}
 
 
 def test_curves_carry_their_own_sign_so_that_colour_is_not_needed():
     xs = array("d", range(100))
-    curves = [Curve("a", xs, xs, "arm0", "●"), Curve("b", xs, xs[::-1], "arm1", "▲")]
-    body = "".join(text_of(draw(curves, View(), 60, 12))[1:])
+    curves = [PlotCurve("a", xs, xs, "arm0", "●"), PlotCurve("b", xs, xs[::-1], "arm1", "▲")]
+    body = "".join(text_of(draw(curves, ChartView(), 60, 12))[1:])
     assert "●" in body
     assert "▲" in body
 
 
 def test_a_mouse_column_becomes_the_x_under_it():
     xs = array("d", range(101))
-    picture = draw([Curve("a", xs, xs, "arm0")], View(), 60, 10)
+    picture = draw([PlotCurve("a", xs, xs, "arm0")], ChartView(), 60, 10)
     assert picture.x_of_column(0) == 0
     assert picture.x_of_column(picture.left + picture.columns // 2) == pytest.approx(50, abs=2)
     assert picture.x_of_column(400) == 100

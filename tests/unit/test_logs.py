@@ -74,7 +74,7 @@ def test_paging_back_and_forth_shows_every_line_exactly_once(tmp_path_factory, l
             backwards = [line.shown for line in page.lines] + backwards
             if page.top == 0:
                 break
-            page = reader_module.Page(tuple(file._lines_before(page.top, rows)), file.size, False)
+            page = reader_module.TextPage(tuple(file._lines_before(page.top, rows)), file.size, False)
         assert backwards == [fold(line) for line in lines]
         assert [line.shown for line in file._lines_from(0, 99)] == [fold(line) for line in lines]
     finally:

@@ -11,16 +11,16 @@ from textual.reactive import reactive
 
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings
-from oelm_tui.charts.plot import Curve, Picture, View, draw, x_bounds
+from oelm_tui.charts.plot import ChartView, Picture, PlotCurve, draw, x_bounds
 from oelm_tui.text import Line
 from oelm_tui.widgets.lines import Lines
 
 SMOOTHINGS = (0.0, 0.6, 0.9, 0.97, 0.99)
 
 
-class Chart(Lines, can_focus=True):
+class CurveChart(Lines, can_focus=True):
     BINDINGS = bindings("curves")
-    look: reactive[View] = reactive(View())
+    look: reactive[ChartView] = reactive(ChartView())
     y_name: reactive[str] = reactive("")
     percent: reactive[bool] = reactive(False)
     below: reactive[str] = reactive("")
@@ -29,20 +29,20 @@ class Chart(Lines, can_focus=True):
     class Changed(Message):
         """Asks for curves anew: another x axis, smoothing or quantity."""
 
-        def __init__(self, chart: Chart, what: str) -> None:
+        def __init__(self, chart: CurveChart, what: str) -> None:
             super().__init__()
             self.chart, self.what = chart, what
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self.curves: tuple[Curve, ...] = ()
+        self.curves: tuple[PlotCurve, ...] = ()
         self._picture = Picture([])
 
-    def show(self, curves: Sequence[Curve], y_name: str, percent: bool, below: str = "") -> None:
+    def show(self, curves: Sequence[PlotCurve], y_name: str, percent: bool, below: str = "") -> None:
         self.curves = tuple(curves)
-        self.set_reactive(Chart.y_name, y_name)
-        self.set_reactive(Chart.percent, percent)
-        self.set_reactive(Chart.below, below)
+        self.set_reactive(CurveChart.y_name, y_name)
+        self.set_reactive(CurveChart.percent, percent)
+        self.set_reactive(CurveChart.below, below)
         self.refresh()
 
     def lines(self, width: int, height: int) -> Sequence[Line]:

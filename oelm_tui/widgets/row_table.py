@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from textual import events
-from textual.binding import Binding
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
@@ -13,20 +12,13 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from oelm_tui import glyphs
+from oelm_tui.actions import bindings
 from oelm_tui.text import Cell, Column, Line, Row, fit, width_of
 from oelm_tui.widgets.lines import LineWidget
 
 
-class Table(ScrollView, LineWidget, can_focus=True):
-    BINDINGS = [
-        Binding("up,k", "move(-1)", show=False),
-        Binding("down,j", "move(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown", "page(1)", show=False),
-        Binding("home", "move(-1000000)", show=False),
-        Binding("end,G", "move(1000000)", show=False),
-        Binding("enter", "choose", show=False),
-    ]
+class RowTable(ScrollView, LineWidget, can_focus=True):
+    BINDINGS = bindings("lines", "table")
     has_header = True
     empty_words: reactive[str] = reactive("")
     cursor: reactive[int] = reactive(0)
@@ -34,24 +26,24 @@ class Table(ScrollView, LineWidget, can_focus=True):
     class Moved(Message):
         """The cursor stands on another row. `by_hand`: somebody moved it, not a new order of the rows."""
 
-        def __init__(self, table: Table, key: str | None, by_hand: bool = True) -> None:
+        def __init__(self, table: RowTable, key: str | None, by_hand: bool = True) -> None:
             super().__init__()
             self.table, self.key, self.by_hand = table, key, by_hand
 
         @property
-        def control(self) -> Table:
+        def control(self) -> RowTable:
             return self.table
 
     class Chosen(Moved):
         """Enter, or a click on the row that already had the cursor."""
 
     class HeaderPressed(Message):
-        def __init__(self, table: Table, column: str) -> None:
+        def __init__(self, table: RowTable, column: str) -> None:
             super().__init__()
             self.table, self.column = table, column
 
         @property
-        def control(self) -> Table:
+        def control(self) -> RowTable:
             return self.table
 
     def __init__(self, columns: Sequence[Column], *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
@@ -90,7 +82,7 @@ class Table(ScrollView, LineWidget, can_focus=True):
                     self._refresh_row(number)
         if moved:
             self._key = self.rows[place].key if self.rows else None
-            self.set_reactive(Table.cursor, place)
+            self.set_reactive(RowTable.cursor, place)
             self._keep_in_view()
             self.post_message(self.Moved(self, self._key, by_hand=False))
 
@@ -101,6 +93,10 @@ class Table(ScrollView, LineWidget, can_focus=True):
                 self.cursor = number
                 return True
         return False
+
+    def clear_marks(self) -> None:
+        self.marked.clear()
+        self.refresh()
 
     def watch_cursor(self, before: int, after: int) -> None:
         self._key = self.rows[after].key if 0 <= after < len(self.rows) else None

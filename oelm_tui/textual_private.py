@@ -1,0 +1,44 @@
+"""What we use of Textual's private API, here and nowhere else.
+
+Tried with Textual 8.0.0, 8.1.1 and 8.2.8. With a version outside FIRST .. BELOW none of it is touched: a crash then
+prints Textual's own traceback, and copying inside GNU screen does nothing.
+"""
+
+from __future__ import annotations
+
+from textual.app import App
+
+FIRST, BELOW = (8, 0), (9, 0)
+"""The versions of pyproject.toml."""
+
+
+def is_known(version: str = "") -> bool:
+    """Whether this Textual (the installed one) is of the versions tried. Asked late: reading a version takes 10 ms."""
+    if not version:
+        from textual import __version__ as version
+    major, minor = version.split(".")[:2]
+    return FIRST <= (int(major), int(minor)) < BELOW
+
+
+class HookedApp(App[None]):
+    """An app that hears of its own crash, leaves the terminal clean after it, and can write to the terminal."""
+
+    def crashed(self, error: Exception) -> None:
+        """Something that nobody caught; the app ends."""
+        raise NotImplementedError
+
+    def write_to_terminal(self, codes: str) -> None:
+        """Control codes as they are, past the screen's drawing."""
+        if is_known() and self._driver is not None:
+            self._driver.write(codes)
+
+    def _handle_exception(self, error: Exception) -> None:
+        self.crashed(error)
+        super()._handle_exception(error)
+
+    def _print_error_renderables(self) -> None:
+        """Nothing is printed: the traceback is in a file."""
+        if is_known():
+            self._exit_renderables.clear()
+        else:
+            super()._print_error_renderables()
