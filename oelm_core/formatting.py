@@ -21,7 +21,8 @@ def metric_value(name: str | None, value: float | None, *, unit: bool = False) -
     if metric_named(name).is_share:
         return percent(value) if unit else f"{value * 100:.2f}"
     size_of_it = abs(value)
-    digits = 4 if size_of_it < 1 else 3 if size_of_it < 10 else 2 if size_of_it < 1000 else 1
+    fine = 4 if metric_named(name).name == "loss" else 3
+    digits = fine if size_of_it < 10 else 2 if size_of_it < 1000 else 1
     return f"{value:.{digits}f}" if size_of_it < 1e5 else f"{value:.1e}"
 
 
