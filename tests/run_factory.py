@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from oelm_core.config import Experiment, as_dict, build_experiment, config_hash, override
+from oelm_core.method.facts import Census, Orthogonality
 from oelm_core.metric import metric_named
 from oelm_core.runs import schema
 from oelm_core.runs.attempts import path_of
@@ -18,7 +19,6 @@ from oelm_core.runs.folder import RunFolder, write_record
 from oelm_core.runs.schema import (
     Around,
     Attempt,
-    Census,
     Checks,
     DataFacts,
     DeviceFacts,
@@ -29,7 +29,6 @@ from oelm_core.runs.schema import (
     MachineState,
     MetricLine,
     ModelFacts,
-    Orthogonality,
     Outcome,
     PeakMemory,
     Predictions,

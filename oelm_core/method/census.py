@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from oelm_core.method.facts import Census, CensusBytes, Count
 
 if TYPE_CHECKING:
     from torch import nn
@@ -14,37 +17,36 @@ ADAM_BYTES = 8
 """Two fp32 moments per trained parameter. Adam's step counts and file headers, some KiB, are left out."""
 
 
-def census(model: nn.Module, thaws: Collection[str] = ()) -> dict[str, Any]:
-    """`{total, trainable, frozen, by_component, by_layer, bytes}` of a model; a tied weight is counted once.
+def census(model: nn.Module, thaws: Collection[str] = ()) -> Census:
+    """Parameters of a model by component and by layer ("0", "1", ..., "outside"); a tied weight is counted once.
 
-    by_component and by_layer map a name to `{total, trainable, frozen}`; layers are "0", "1", ... and "outside".
     bytes are those of the last checkpoint's tensors: parameters named in `thaws` are frozen now and have moments then.
     """
     component, layer = _places(model)
-    by_component: dict[str, dict[str, int]] = {}
-    by_layer: dict[str, dict[str, int]] = {}
-    total = _empty()
-    weights = moments = 0
+    counted, of_bytes = Count(), CensusBytes()
+    by_component: dict[str, Count] = defaultdict(Count)
+    by_layer: dict[str, Count] = defaultdict(Count)
     for name, parameter in model.named_parameters():  # named_parameters gives a shared tensor once
         count, trains = parameter.numel(), parameter.requires_grad
-        weights += count * parameter.element_size()
-        moments += ADAM_BYTES * count if trains or name in thaws else 0
-        for row in (
-            total,
-            by_component.setdefault(component[id(parameter)], _empty()),
-            by_layer.setdefault(layer.get(id(parameter), "outside"), _empty()),
-        ):
-            row["total"] += count
-            row["trainable" if trains else "frozen"] += count
-    return {
-        **total,
-        "by_component": by_component,
-        "by_layer": by_layer,
-        "bytes": {"weights": weights, "optimiser": moments, "checkpoint": weights + moments},
-    }
+        of_bytes.weights += count * parameter.element_size()
+        of_bytes.optimiser += ADAM_BYTES * count if trains or name in thaws else 0
+        place = layer.get(id(parameter), "outside")
+        for row in (counted, by_component[component[id(parameter)]], by_layer[place]):
+            row.total += count
+            row.trainable += count if trains else 0
+            row.frozen += 0 if trains else count
+    of_bytes.checkpoint = of_bytes.weights + of_bytes.optimiser
+    return Census(
+        total=counted.total,
+        trainable=counted.trainable,
+        frozen=counted.frozen,
+        by_component=dict(by_component),
+        by_layer=dict(by_layer),
+        bytes=of_bytes,
+    )
 
 
-def census_of(experiment: Experiment) -> dict[str, Any]:
+def census_of(experiment: Experiment) -> Census:
     """The census of an experiment as it will start, on the meta device: no network, no weights, no memory."""
     from oelm_core.method.freezing import apply_freezing
     from oelm_core.models import build
@@ -52,10 +54,6 @@ def census_of(experiment: Experiment) -> dict[str, Any]:
     model = build(experiment, device="meta", seed=experiment.seed)
     frozen = apply_freezing(model, experiment.method)
     return census(model, frozen.thaws)
-
-
-def _empty() -> dict[str, int]:
-    return {"total": 0, "trainable": 0, "frozen": 0}
 
 
 def _places(model: nn.Module) -> tuple[dict[int, str], dict[int, str]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from oelm_core.config import Method, layer_numbers
 from oelm_core.errors import BadInput, LabError
+from oelm_core.method.facts import HeadErrors, Orthogonality
 from oelm_core.registry import INITIALISERS, Initialiser
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def _initialise_ffn(method: Method, weight: Tensor, stream: torch.Generator, whe
     _initialise_by(method, weight.data.T if tall else weight.data, 1, stream, where)
 
 
-def head_errors(weight: Tensor, heads: int) -> dict[str, Any]:
+def head_errors(weight: Tensor, heads: int, layer: int = 0, projection: str = "") -> HeadErrors:
     """How far a weight `[heads * head_dim, d_model]` is from orthonormal, by head and across heads.
 
     within: per head, max |W_h W_h^T - I|; shape: the same after dividing the head by its mean row norm (what `keep` and
@@ -193,17 +194,19 @@ def head_errors(weight: Tensor, heads: int) -> dict[str, Any]:
     flat = torch.nn.functional.normalize(rows.flatten(0, 1), dim=1).float()  # enough for a cosine, and twice as fast
     cosines = (flat @ flat.T).abs().view(count, head_dim, count, head_dim).amax((1, 3))
     cosines.fill_diagonal_(0)
-    return {
-        "within": (gram - identity).abs().amax((1, 2)).tolist(),
-        "shape": (gram / mean_square.clamp(min=1e-300).view(-1, 1, 1) - identity).abs().amax((1, 2)).tolist(),
-        "across": float(cosines.max()),
-        "row_norm": rows.norm(dim=2).mean(1).tolist(),
-    }
+    return HeadErrors(
+        layer=layer,
+        projection=projection,
+        within=(gram - identity).abs().amax((1, 2)).tolist(),
+        shape=(gram / mean_square.clamp(min=1e-300).view(-1, 1, 1) - identity).abs().amax((1, 2)).tolist(),
+        across=float(cosines.max()),
+        row_norm=rows.norm(dim=2).mean(1).tolist(),
+    )
 
 
 def check_orthogonality(weight: Tensor, num_heads: int, tolerance: float = TOLERANCE) -> bool:
     """True when every head of one weight has orthonormal rows; NotOrthogonal naming the worst head otherwise."""
-    errors = head_errors(weight, num_heads)["within"]
+    errors = head_errors(weight, num_heads).within
     worst = max(range(num_heads), key=lambda head: _rank(errors[head]))
     if _rank(errors[worst]) > tolerance:
         raise NotOrthogonal(
@@ -212,7 +215,7 @@ def check_orthogonality(weight: Tensor, num_heads: int, tolerance: float = TOLER
     return True
 
 
-def check_model(model: nn.Module, tolerance: float = TOLERANCE, method: Method | None = None) -> dict[str, Any]:
+def check_model(model: nn.Module, tolerance: float = TOLERANCE, method: Method | None = None) -> Orthogonality:
     """Orthogonality of every layer, projection and head, for checks.json.
 
     worst is the largest |W W^T - I| of any head, worst_shape the same with its scale divided out (what `keep` and
@@ -223,31 +226,32 @@ def check_model(model: nn.Module, tolerance: float = TOLERANCE, method: Method |
     from oelm_core.models.structure import attention_layers
 
     layers = attention_layers(model)
-    report: list[dict[str, Any]] = []
-    for layer in layers:
-        for name, (linear, heads) in layer.projections().items():
-            report.append({"layer": layer.index, "projection": name, **head_errors(linear.weight, heads)})
+    report = [
+        head_errors(linear.weight, heads, layer.index, name)
+        for layer in layers
+        for name, (linear, heads) in layer.projections().items()
+    ]
     if method is not None and INITIALISERS[method.init].orthonormal:
         _demand(report, method, len(layers), tolerance)
-    norms = [norm for entry in report for norm in entry["row_norm"]]
-    return {
-        "tolerance": tolerance,
-        "worst": max((error for entry in report for error in entry["within"]), key=_rank),
-        "worst_shape": max((error for entry in report for error in entry["shape"]), key=_rank),
-        "mean_row_norm": sum(norms) / len(norms),
-        "layers": report,
-    }
+    norms = [norm for entry in report for norm in entry.row_norm]
+    return Orthogonality(
+        tolerance=tolerance,
+        worst=max((error for entry in report for error in entry.within), key=_rank),
+        worst_shape=max((error for entry in report for error in entry.shape), key=_rank),
+        mean_row_norm=sum(norms) / len(norms),
+        layers=report,
+    )
 
 
-def _demand(report: list[dict[str, Any]], method: Method, layers: int, tolerance: float) -> None:
+def _demand(report: list[HeadErrors], method: Method, layers: int, tolerance: float) -> None:
     chosen = chosen_layers(method, layers)
-    kind = "within" if method.scale == "unit" else "shape"
-    demanded = [e for e in report if e["layer"] in chosen and e["projection"] in touched(method)]
-    for entry in demanded:
-        for head, error in enumerate(entry[kind]):
+    for entry in report:
+        if entry.layer not in chosen or entry.projection not in touched(method):
+            continue
+        for head, error in enumerate(entry.within if method.scale == "unit" else entry.shape):
             if _rank(error) > tolerance:
                 raise NotOrthogonal(
-                    f"layer {entry['layer']} {entry['projection']}, head {head}: its rows are off orthonormal by "
+                    f"layer {entry.layer} {entry.projection}, head {head}: its rows are off orthonormal by "
                     f"{error:.2e}, past the tolerance {tolerance:.0e}, although method.init is {method.init}."
                 )
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from oelm_core.runs.folder import home, read_json, write_json
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ def kept_census(experiment: Experiment) -> Mapping[str, Any]:
     if kept and all(isinstance(kept.get(part), int) for part in _COUNTS):
         return kept
     # by name: counting needs torch, which this room must not import with itself
-    found = importlib.import_module("oelm_core.method.census").census_of(experiment)
+    found = msgspec.to_builtins(importlib.import_module("oelm_core.method.census").census_of(experiment))
     counted = {part: int(found[part]) for part in _COUNTS}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

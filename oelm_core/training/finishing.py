@@ -6,6 +6,7 @@ import platform
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 
 from oelm_core.method import initialisers
@@ -24,7 +25,7 @@ def finish(s: Session) -> None:
     """Writes checks.json's end, timing_stats.json and result.json; FrozenChanged when a frozen weight moved."""
     after = s.frozen.hash(s.model)
     before = s.checks["frozen"]["hash"]
-    report = initialisers.check_model(s.model)
+    report = msgspec.to_builtins(initialisers.check_model(s.model))
     s.folder.write_dict("checks", {**s.checks, "end": {"orthogonality": report, "frozen_hash": after}})
     s.folder.write_dict("timing_stats", timing_stats(s))
     s.folder.write_dict("result", result(s, before, after))

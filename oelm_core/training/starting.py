@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 
@@ -56,7 +57,7 @@ def apply_method(
     loaded = qk_fingerprint(model)
     source = model_fingerprint(experiment, model)
     initialisers.apply_method(model, experiment.method, torch.Generator().manual_seed(experiment.seed))
-    report = initialisers.check_model(model, method=experiment.method)
+    report = msgspec.to_builtins(initialisers.check_model(model, method=experiment.method))
     return {
         "orthogonality": report,
         "qk_scale": {"mean_row_norm": report["mean_row_norm"]},
@@ -75,7 +76,7 @@ def complete_checks(
         return kept
     checks = {
         **checks,
-        "census": census(model, frozen.thaws),
+        "census": msgspec.to_builtins(census(model, frozen.thaws)),
         "frozen": {"names": list(frozen.names), "thaws": frozen.thaws, "hash": frozen.hash(model)},
     }
     if ranks.main:

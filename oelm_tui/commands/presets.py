@@ -112,12 +112,14 @@ def _print_list(rows: list[dict[str, Any]]) -> None:
 
 
 def _show_experiment(experiment: Experiment, as_json: bool) -> None:
+    import msgspec
+
     from oelm_core.config import as_dict, config_hash
     from oelm_core.formatting import size
     from oelm_core.method.census import census_of
 
     resolved = as_dict(experiment)
-    parameters = census_of(experiment)
+    parameters: dict[str, Any] = msgspec.to_builtins(census_of(experiment))
     if as_json:
         print_json({**resolved, "config_hash": config_hash(resolved), "parameters": parameters})
         return

@@ -10,6 +10,7 @@ import torch
 
 from oelm_core.errors import BadInput
 from oelm_core.method.census import census, census_of
+from oelm_core.method.facts import Count
 from tests.small_models import ALL_EXTRAS, BERT_BASE, GPT_MEDIUM, OELM, ROBERTA_BASE, experiment, prepared
 
 MIB = 2**20
@@ -37,14 +38,14 @@ def test_published_sizes_come_out_exactly(
     arch: str, shape: dict[str, int], classes: int | None, total: int, frozen: int
 ) -> None:
     counted = census_of(experiment(arch, OELM, shape=shape, classes=classes))
-    assert (counted["total"], counted["frozen"]) == (total, frozen)
-    assert counted["trainable"] == total - frozen
+    assert (counted.total, counted.frozen) == (total, frozen)
+    assert counted.trainable == total - frozen
     baseline = census_of(experiment(arch, shape=shape, classes=classes))
-    assert (baseline["total"], baseline["trainable"], baseline["frozen"]) == (total, total, 0)
+    assert (baseline.total, baseline.trainable, baseline.frozen) == (total, total, 0)
 
 
 def test_checkpoints_of_the_gpt_arms_are_514_and_490_mib() -> None:
-    sizes = [census_of(experiment("gpt", m, shape=GPT_MEDIUM))["bytes"]["checkpoint"] / MIB for m in (None, OELM)]
+    sizes = [census_of(experiment("gpt", m, shape=GPT_MEDIUM)).bytes.checkpoint / MIB for m in (None, OELM)]
     assert [round(size) for size in sizes] == [514, 490]
 
 
@@ -67,43 +68,42 @@ def test_the_meta_device_counts_what_the_real_model_has(arch: str, method: dict[
     assert counted == census(model)
     for parts in ("by_component", "by_layer"):
         for kind in ("total", "trainable", "frozen"):
-            assert sum(row[kind] for row in counted[parts].values()) == counted[kind]
-    assert "other" not in counted["by_component"]
+            assert sum(getattr(row, kind) for row in getattr(counted, parts).values()) == getattr(counted, kind)
+    assert "other" not in counted.by_component
 
 
 def test_components_and_layers_are_told_apart() -> None:
     counted = census_of(experiment("bert", {**OELM, "layers": [1]}))
-    components = counted["by_component"]
+    components = counted.by_component
     assert set(components) == {
         "embeddings", "query", "key", "value", "output", "ffn", "norm", "pooler", "classifier"
     }  # fmt: skip
-    assert components["query"] == {"total": 3 * 600, "trainable": 2 * 600, "frozen": 600}
-    assert counted["by_layer"]["1"]["frozen"] == 1200
-    assert set(counted["by_layer"]) == {"0", "1", "2", "outside"}
+    assert components["query"] == Count(total=3 * 600, trainable=2 * 600, frozen=600)
+    assert counted.by_layer["1"].frozen == 1200
+    assert set(counted.by_layer) == {"0", "1", "2", "outside"}
 
 
 def test_every_extra_shows_its_cost() -> None:
-    def parts(arch: str) -> dict[str, Any]:
-        found: dict[str, Any] = census_of(experiment(arch, {**OELM, "extras": ALL_EXTRAS}))["by_component"]
-        return found
+    def parts(arch: str) -> dict[str, Count]:
+        return census_of(experiment(arch, {**OELM, "extras": ALL_EXTRAS})).by_component
 
     gpt, bert = parts("gpt"), parts("bert")
-    assert gpt["position_bias"]["total"] == 3 * 3 * 6  # layers x heads x distances 0..5
-    assert bert["position_bias"]["total"] == 3 * 3 * 11  # -5..5
-    assert gpt["temperature"]["total"] == 3 * 3
-    assert gpt["gain"]["total"] == 3 * 24
-    assert gpt["query"] == {"total": 3 * (576 + 24), "trainable": 3 * 24, "frozen": 3 * 576}
+    assert gpt["position_bias"].total == 3 * 3 * 6  # layers x heads x distances 0..5
+    assert bert["position_bias"].total == 3 * 3 * 11  # -5..5
+    assert gpt["temperature"].total == 3 * 3
+    assert gpt["gain"].total == 3 * 24
+    assert gpt["query"] == Count(total=3 * (576 + 24), trainable=3 * 24, frozen=3 * 576)
 
 
 def test_a_tied_weight_is_counted_once() -> None:
     model, _ = prepared(experiment("gpt"))
-    assert census(model)["total"] == sum(p.numel() for p in {id(p): p for p in model.parameters()}.values())
-    assert "lm_head" not in census(model)["by_component"]
+    assert census(model).total == sum(p.numel() for p in {id(p): p for p in model.parameters()}.values())
+    assert "lm_head" not in census(model).by_component
 
 
 def test_bytes_follow_the_dtype_of_the_weights() -> None:
     model, _ = prepared(experiment("gpt", OELM))
-    assert census(model.to(torch.bfloat16))["bytes"]["weights"] == 2 * census(model)["total"]
+    assert census(model.to(torch.bfloat16)).bytes.weights == 2 * census(model).total
 
 
 def test_a_model_without_a_shape_is_refused_by_preset_and_key() -> None:

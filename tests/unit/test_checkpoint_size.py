@@ -52,10 +52,11 @@ def test_predicted_bytes_are_written_bytes(
     short = ("train.max_steps=4", "train.eval_every=4", "train.samples=0")
     chosen = experiment(base, data, *short, *METHODS[method])
     files = trained(chosen, tmp_path, monkeypatch) / "checkpoints" / "latest"
-    predicted = census_of(chosen)["bytes"]
+    predicted = census_of(chosen).bytes
+    assert predicted is not None
     weights, optimiser = files / "model.safetensors", files / "optimiser.safetensors"
-    assert tensor_bytes(weights) == predicted["weights"]
-    assert tensor_bytes(optimiser, ("|exp_avg", "|exp_avg_sq")) == predicted["optimiser"]
+    assert tensor_bytes(weights) == predicted.weights
+    assert tensor_bytes(optimiser, ("|exp_avg", "|exp_avg_sq")) == predicted.optimiser
     written = weights.stat().st_size + optimiser.stat().st_size
     tensors = len(load_file(weights)) + len(load_file(optimiser))
-    assert predicted["checkpoint"] < written < predicted["checkpoint"] + HEADER_AND_STEP * tensors
+    assert predicted.checkpoint < written < predicted.checkpoint + HEADER_AND_STEP * tensors

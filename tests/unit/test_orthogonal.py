@@ -94,7 +94,7 @@ def test_a_number_is_a_factor_on_unit_rows(shape, seed, factor, init) -> None:
     initialise_(unit, shape[0], init=init)
     initialise_(scaled, shape[0], init=init, scale=factor)
     assert torch.allclose(scaled, unit * factor, atol=1e-12)
-    assert max(head_errors(scaled, shape[0])["shape"]) < 1e-9
+    assert max(head_errors(scaled, shape[0]).shape) < 1e-9
 
 
 def test_gaussian_takes_a_std_or_unit_rows() -> None:
@@ -103,15 +103,15 @@ def test_gaussian_takes_a_std_or_unit_rows() -> None:
     assert weight.std().item() == pytest.approx(0.02, rel=0.02)
     initialise_(weight, 4, init="gaussian", scale="unit", generator=generator(3))
     assert torch.allclose(weight.norm(dim=1), torch.ones(64), atol=1e-6)
-    assert max(head_errors(weight, 4)["within"]) > 1e-3  # of unit length, but not orthogonal
+    assert max(head_errors(weight, 4).within) > 1e-3  # of unit length, but not orthogonal
 
 
 def test_only_global_qr_is_orthogonal_across_heads() -> None:
     head_wise, whole = gaussian((4, 8, 32), 5), gaussian((4, 8, 32), 5)
     initialise_(head_wise, 4, init="head-qr")
     initialise_(whole, 4, init="global-qr")
-    assert head_errors(whole, 4)["across"] < 1e-6 < 0.1 < head_errors(head_wise, 4)["across"]
-    assert max(head_errors(whole, 4)["within"]) < 1e-9  # so a check inside heads cannot tell them apart
+    assert head_errors(whole, 4).across < 1e-6 < 0.1 < head_errors(head_wise, 4).across
+    assert max(head_errors(whole, 4).within) < 1e-9  # so a check inside heads cannot tell them apart
 
 
 @quick

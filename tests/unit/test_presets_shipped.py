@@ -339,13 +339,13 @@ def test_sizes_are_exact_without_a_download(catalogue: Catalogue, name: str, tot
     from oelm_core.method.census import census_of
 
     counted = census_of(catalogue.experiment(name))
-    assert (counted["total"], counted["frozen"]) == (total, frozen)
-    assert counted["trainable"] == total - frozen
+    assert (counted.total, counted.frozen) == (total, frozen)
+    assert counted.trainable == total - frozen
 
 
 def test_the_checkpoint_sizes_the_author_lists_are_those_of_our_gpt(catalogue: Catalogue) -> None:
     from oelm_core.method.census import census_of
 
     for name in ("GPT-01", "GPT-02"):
-        size = census_of(catalogue.experiment(name))["bytes"]["checkpoint"] / 2**20
+        size = census_of(catalogue.experiment(name)).bytes.checkpoint / 2**20
         assert claimed(catalogue, name, "checkpoint_mib") == [round(size)]

@@ -70,7 +70,7 @@ def test_a_family_is_an_entry_and_a_module(
     arm = build_experiment({**toy_family, "baseline": "b", "method": OELM}, "toy")
     model = build(arm, seed=1)
     apply_method(model, arm.method, torch.Generator().manual_seed(1))
-    assert check_model(model, method=arm.method)["worst"] < 1e-5
+    assert check_model(model, method=arm.method).worst < 1e-5
     assert not hub.needs_hub({**as_dict(toy), "data": {"name": "toys", "path": str(tmp_path)}})
 
 
@@ -89,7 +89,7 @@ def test_an_initialiser_is_an_entry_and_a_function(monkeypatch: pytest.MonkeyPat
     model = build(exp, seed=1)
     apply_method(model, exp.method, torch.Generator().manual_seed(1))
     report = check_model(model, method=exp.method)
-    assert report["worst"] == 0.0
+    assert report.worst == 0.0
     assert (settings_of(as_dict(exp))["qk_norm"], settings_of(as_dict(exp))["qk_from"]) == (1.0, "random")
     monkeypatch.setitem(ROWS, "unit-vectors", torch.ones_like)
     apply_method(model, exp.method, torch.Generator().manual_seed(1))
