@@ -23,6 +23,11 @@ def next_value(value: int, step: int) -> int:
     return (value * 6364136223846793005 + step) % 2**61
 
 
+def headline(value: int) -> Headline:
+    """The number a run ended at, as its metric."""
+    return Headline("accuracy", value / 2**61, "higher")
+
+
 class Worker:
     """Sums a sequence that depends on the seed and the step alone, so a resumed run must end at the same number."""
 
@@ -63,7 +68,7 @@ class Worker:
             self._checkpoint()
             finished = self.step >= self.total
             if finished:
-                self.folder.write(Result(metric=Headline("accuracy", self.value / 2**61, "higher")))
+                self.folder.write(Result(metric=headline(self.value)))
             state, reason = ("finished", "completed") if finished else ("stopped", "signal")
             self.folder.write(Outcome(state, reason, step=self.step))
         return 75 if self.stop_with == signal.SIGUSR2 else 0

@@ -17,7 +17,7 @@ from oelm_core.runs.schema import RunRecord
 from oelm_core.runs.status import ENDED, FINAL, RunStatus, run_status
 
 LOOK_AGAIN = 2.0
-"""Seconds after which the first in line look at the devices again unasked; those behind wait longer."""
+"""Seconds after which the first in the queue look at the devices again unasked; those behind wait longer."""
 LOOK_AGAIN_BEHIND = 10.0
 LOOK_AGAIN_AT_STRANGERS = 5.0
 """Asking NVML costs a process each time."""

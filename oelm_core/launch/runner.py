@@ -120,7 +120,7 @@ class Runner(RunWriter):
                 time.sleep(0.1)
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         what = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
-        return RunStatus("failed", "disk" if full else "error", f"The runner could not go on: {what}.")
+        return RunStatus("failed", "disk" if full else "error", f"The runner could not continue: {what}.")
 
     def conclude(self, end: RunStatus) -> None:
         """Gives the devices back (every descendant is gone by now) and writes the final state, the very last thing."""

@@ -6,6 +6,7 @@ Unknown keys are passed over, missing ones take their default: folders of older 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -482,19 +483,22 @@ class Misfit(ValueError):
 def decode(content: bytes, kind: type[R]) -> R:
     """The record in a file's bytes. Misfit names the key that does not fit and what it should have been."""
     renamed: dict[str, str] = getattr(kind, "RENAMED", {})
-    if any(f'"{old}"'.encode() in content for old in renamed):
-        return _from_plain(_plain(content), kind, renamed)
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except msgspec.ValidationError as error:
-        raise _misfit(error) from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return _from_plain(_plain(content), kind, renamed)  # written by json.dumps: NaN and Infinity stand there bare
+    if not any(f'"{old}"'.encode() in content for old in renamed):
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            return msgspec.json.decode(content, type=kind)
+    return convert(_plain(content), kind)  # version 0.1 wrote NaN and Infinity bare, as json.dumps does
 
 
 def convert(content: Any, kind: type[R]) -> R:
-    """A record from plain content; Misfit as for `decode`."""
-    return _from_plain(content, kind, getattr(kind, "RENAMED", {}))
+    """A record from plain content; Misfit as for `decode`. A null counts as missing, so that it takes its default."""
+    renamed: dict[str, str] | None = getattr(kind, "RENAMED", None)
+    if isinstance(content, dict) and renamed is not None:
+        named = {renamed.get(key, key): _finite(value) for key, value in content.items()}
+        content = {key: value for key, value in named.items() if value is not None}
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise _misfit(error) from None
 
 
 def encode(record: Any) -> bytes:
@@ -545,15 +549,6 @@ def _plain(content: bytes) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError):
         raise Misfit("it is not JSON") from None
-
-
-def _from_plain(content: Any, kind: type[R], renamed: dict[str, str]) -> R:
-    if isinstance(content, dict):
-        content = {renamed.get(key, key): value for key, value in content.items()}
-    try:
-        return msgspec.convert(_finite(content), kind)
-    except msgspec.ValidationError as error:
-        raise _misfit(error) from None
 
 
 def _finite(content: Any) -> Any:

@@ -15,6 +15,7 @@ from oelm_core.launch import local
 from oelm_core.launch.request import RunRequest
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import RunState, WorkerProgress
 from oelm_core.runs.status import ENDED, RunStatus, run_status
 
 STAND_IN = Path(__file__).resolve().parents[1] / "stand_in_worker.py"
@@ -71,15 +72,21 @@ class Lab:
         return value
 
     def step(self, run: RunFolder) -> int:
-        return int((run.read_dict("progress") or {}).get("step", 0))
+        progress = run.read(WorkerProgress)
+        return progress.step if progress else 0
+
+    def state(self, run: RunFolder) -> RunState:
+        found = run.read(RunState)
+        assert found is not None
+        return found
 
     def worker(self, run: RunFolder) -> int:
         """The pid of a run's worker once it trains."""
         self.until(lambda: self.step(run) > 0, what="the first step")
-        return int((run.read_dict("state") or {})["workers"][0]["pid"])
+        return self.state(run).workers[0].pid
 
     def runner(self, run: RunFolder) -> int:
-        return int(self.until(lambda: (run.read_dict("state") or {}).get("pid"), what="the runner"))
+        return int(self.until(lambda: self.state(run).pid, what="the runner"))
 
     def processes(self) -> list[int]:
         """Every live process that belongs to a run of this lab."""

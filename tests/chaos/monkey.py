@@ -16,10 +16,12 @@ from oelm_core.errors import LabError
 from oelm_core.launch import local
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.metrics_file import read_metrics
+from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, RunState
 from oelm_core.runs.status import FINAL, LIVE, run_status
 from oelm_core.runs.store import list_runs
 from tests.chaos.lab import Lab
-from tests.stand_in_worker import next_value
+from tests.stand_in_worker import headline, next_value
 
 STEPS = 60
 AT_ONCE = 5
@@ -102,8 +104,9 @@ class Monkey:
             self._kill_a_rank(number)
         else:
             victims = [run.folder for run in list_runs() if run.state in LIVE]
-            state = self.dice.choice(victims).read_dict("state") or {} if victims else {}
-            pid = state.get("pid") if target == "runner" else next((w["pid"] for w in state.get("workers") or []), None)
+            state = self.dice.choice(victims).read(RunState) if victims else None
+            workers = [worker.pid for worker in state.workers] if state else []
+            pid = state.pid if state and target == "runner" else next(iter(workers), None)
             if pid:
                 self._send(pid, number, target)
 
@@ -134,9 +137,9 @@ class Monkey:
                 lambda: self.lab.step(folder) > 0 or run_status(folder).state not in LIVE, 120, "the ranks' first step"
             )
             return
-        workers = (self.dice.choice(ranked).folder.read_dict("state") or {}).get("workers") or []
-        if workers:
-            self._send(self.dice.choice(workers)["pid"], number, "rank")
+        state = self.dice.choice(ranked).folder.read(RunState)
+        if state and state.workers:
+            self._send(self.dice.choice(state.workers).pid, number, "rank")
 
     def _send(self, pid: int, number: signal.Signals, target: str) -> None:
         born = process.birth(pid)
@@ -163,13 +166,14 @@ class Monkey:
         for run in list_runs():
             folder = run.folder
             if run.state == "finished":
-                result = folder.read_dict("result") or {}
-                if result.get("value") != expected(run.seed, int(run.config["train"]["max_steps"])):
+                result, steps = folder.read(Result), int(run.setting("train.max_steps"))
+                if result is None or result.metric != final_metric(run.seed, steps):
                     self.broken.append(f"{run.id} ended at another result")
-                steps = [line for line in folder.metrics.read_text().splitlines() if '"train"' in line]
-                if len(steps) != run.config["train"]["max_steps"]:
-                    self.broken.append(f"{run.id} has {len(steps)} training records")
-            if (folder.read_dict("state") or {}).get("state") not in FINAL and folder.read_dict("outcome") is None:
+                made = len(read_metrics(folder.metrics, "train"))
+                if made != steps:
+                    self.broken.append(f"{run.id} has {made} training records")
+            state = folder.read(RunState)
+            if (state is None or state.state not in FINAL) and folder.read(Outcome) is None:
                 self.broken.append(f"{run.id} has no last word")
         if self.lab.held():
             self.broken.append(f"leases still held: {self.lab.held()}")
@@ -178,22 +182,24 @@ class Monkey:
         waiting = [path.name for path in (self.lab.leases / "line").glob("[0-9]*")]
         alive = [name for name in waiting if _ticket_counts(self.lab, name)]
         if alive:
-            self.broken.append(f"tickets left in line: {alive}")
+            self.broken.append(f"tickets left in the queue: {alive}")
 
 
-def expected(seed: int, steps: int) -> int:
+def final_metric(seed: int, steps: int) -> Headline:
+    """What a stand-in that was never interrupted ends with."""
     value = seed
     for step in range(1, steps + 1):
         value = next_value(value, step)
-    return value
+    return headline(value)
 
 
 def _ranks(folder: RunFolder) -> int:
-    return int((folder.read_dict("run") or {}).get("per_run") or 1)
+    record = folder.read(RunRecord)
+    return record.per_run if record else 1
 
 
 def _ticket_counts(lab: Lab, name: str) -> bool:
     """Whether others would still wait behind this ticket."""
-    from oelm_core.launch import lease, queue
+    from oelm_core.launch import queue
 
-    return queue.is_live(lease.read_record(lab.leases / "line" / name))
+    return queue.read(lab.leases / "line" / name).is_live

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from oelm_core.launch.request import RunRequest
 from oelm_core.report import render
 from oelm_core.runs.folder import RunFolder
 from oelm_tui import cli
@@ -132,9 +133,9 @@ def test_a_full_disk_leaves_no_half_made_run(oelm: Oelm) -> None:
 def test_a_seed_given_twice_is_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
 
-    def start(*args: object, seed: int, **options: object) -> RunFolder:
-        started.append(seed)
-        return RunFolder(f"run-{seed}")
+    def start(launcher: str, request: RunRequest) -> RunFolder:
+        started.append(request.seed)
+        return RunFolder(f"run-{request.seed}")
 
     monkeypatch.setattr("oelm_core.launch.launcher.start", start)
     monkeypatch.setattr("sys.argv", ["oelm", "run", "demo-gpt-oelm", "--seed", "2", "--seed", "1", "--seed", "2"])
@@ -145,18 +146,18 @@ def test_a_seed_given_twice_is_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_that_a_report_gives_to_reproduce_a_study_starts_its_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[tuple[str, list[int]]] = []
+    started: list[tuple[str | None, int]] = []
 
-    def start_study(launcher: str, study: str, arms: object, seeds: list[int], **options: object) -> list[RunFolder]:
-        started.append((study, seeds))
-        return []
+    def start(launcher: str, request: RunRequest) -> RunFolder:
+        started.append((request.study, request.seed))
+        return RunFolder(f"{request.experiment.id}-{request.seed}")
 
-    monkeypatch.setattr("oelm_core.launch.launcher.start_study", start_study)
+    monkeypatch.setattr("oelm_core.launch.launcher.start", start)
     report = render(demo_comparison(tmp_path), "markdown")
     [command] = [line for line in report.splitlines() if line.startswith("oelm study")]
     monkeypatch.setattr("sys.argv", command.split())
     cli.main()
-    assert started == [("demo", [42, 43])]
+    assert list(dict.fromkeys(started)) == [("demo", 42), ("demo", 43)]
 
 
 def test_without_a_terminal_oelm_prints_its_help(oelm: Oelm) -> None:

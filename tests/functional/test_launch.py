@@ -17,7 +17,9 @@ import pytest
 from oelm_core.errors import NotFound, Refused
 from oelm_core.launch import local
 from oelm_core.runs import attempts, process
+from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.metrics_file import read_metrics
+from oelm_core.runs.schema import Attempt, MachineState, Outcome, Result, RunRecord
 from oelm_core.runs.status import run_status
 from oelm_core.runs.store import list_runs, read_run
 from tests.chaos.lab import Lab, experiment, open_lab
@@ -31,18 +33,31 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         yield opened
 
 
+def attempt(run: RunFolder, number: int) -> Attempt:
+    found = attempts.read(run, number)
+    assert found is not None
+    return found
+
+
+def before(run: RunFolder) -> MachineState:
+    """The machine as it was before the first attempt's worker."""
+    machine = attempt(run, 1).machine
+    assert machine is not None
+    return machine.before
+
+
 def test_a_run_finishes_and_writes_down_everything_about_it(lab: Lab) -> None:
     run = lab.start(steps=12)
     assert lab.end(run) == ("finished", "completed", None)
-    described, state, made = run.read_dict("run"), run.read_dict("state"), attempts.read(run, 1)
+    described, state, made = run.read(RunRecord), lab.state(run), attempt(run, 1)
     assert described
-    assert state
-    assert made
-    assert described["id"] == run.id
-    assert described["config"]["seed"] == described["seed"] == 1
-    assert (state["step"], state["total"], state["workers"]) == (12, 12, [])
-    assert (made["exit_code"], made["signal"], made["reason"], made["threads"]) == (0, None, "completed", 1)
-    assert made["machine"]["before"]["t"] < made["machine"]["after"]["t"]
+    assert described.id == run.id
+    assert described.config["seed"] == described.seed == 1
+    assert (state.step, state.total, state.workers) == (12, 12, [])
+    assert (made.exit_code, made.signal, made.reason, made.threads) == (0, None, "completed", 1)
+    assert made.machine is not None
+    assert made.machine.after is not None
+    assert (before(run).t or 0.0) < (made.machine.after.t or 0.0)
     assert lab.held() == []
     assert read_run(run).metric_value == json.loads((run.path / "result.json").read_text())["metric"]["value"]
 
@@ -63,8 +78,8 @@ def test_the_run_outlives_the_process_that_started_it_killed_with_its_whole_sess
     run = list_runs()[0]
     assert str(run.folder.path) == path
     lab.worker(run.folder)
-    before = lab.step(run.folder)
-    lab.until(lambda: lab.step(run.folder) > before, what="another step after the launcher's death")
+    reached = lab.step(run.folder)
+    lab.until(lambda: lab.step(run.folder) > reached, what="another step after the launcher's death")
     assert run_status(run.folder).state in ("starting", "running")
 
 
@@ -74,7 +89,9 @@ def test_stopping_saves_and_says_that_the_user_asked(lab: Lab) -> None:
     local.stop(run)
     assert lab.end(run)[:2] == ("stopped", "user")
     saved = attempts.newest_checkpoint_step(run)
-    assert saved == (run.read_dict("outcome") or {})["step"] > 0
+    outcome = run.read(Outcome)
+    assert outcome is not None
+    assert saved == outcome.step > 0
     assert lab.all_gone()
 
 
@@ -91,7 +108,7 @@ def test_stop_now_kills_a_worker_that_does_not_listen(lab: Lab, monkeypatch: pyt
     lab.worker(run)
     local.stop(run, now=True)
     assert lab.end(run)[:2] == ("stopped", "user")
-    assert (attempts.read(run, 1) or {})["signal"] == "SIGKILL"
+    assert attempt(run, 1).signal == "SIGKILL"
     assert lab.all_gone()
 
 
@@ -119,10 +136,10 @@ def test_a_resumed_run_ends_at_the_very_same_result_in_the_same_folder(lab: Lab)
     assert lab.end(broken).state == "stopped"
     local.resume(broken)
     assert lab.end(broken).state == lab.end(whole).state == "finished"
-    assert broken.read_dict("result") == whole.read_dict("result")
-    assert [record["step"] for record in read_metrics(broken.metrics, "train")] == list(range(1, 41))
+    assert broken.read(Result) == whole.read(Result) is not None
+    assert [line.step for line in read_metrics(broken.metrics, "train")] == list(range(1, 41))
     assert attempts.numbers(broken) == [1, 2]
-    assert (attempts.read(broken, 2) or {})["from_step"] >= 10
+    assert (attempt(broken, 2).from_step or 0) >= 10
     assert broken.log.read_text().count("starts at step") == 2
 
 
@@ -170,9 +187,9 @@ def test_every_way_to_end_is_told_apart(
 ) -> None:
     monkeypatch.setenv("STAND_IN_FAIL", how)
     run = lab.start(steps=SLOW)
-    truth = lab.end(run)
-    assert truth[:2] == (state, reason)
-    assert words in (truth.message or "")
+    end = lab.end(run)
+    assert end[:2] == (state, reason)
+    assert words in (end.message or "")
     assert lab.held() == []
 
 
@@ -197,7 +214,7 @@ def test_runner_and_worker_killed_at_once_leave_a_lost_run_that_resumes(lab: Lab
     assert lab.held() == []
     local.resume(run)
     assert lab.end(run).state == "finished"
-    assert [(attempts.read(run, number) or {})["state"] for number in (1, 2)] == ["lost", "finished"]
+    assert [attempt(run, number).state for number in (1, 2)] == ["lost", "finished"]
 
 
 def test_hang_up_ends_nobody(lab: Lab) -> None:
@@ -246,10 +263,10 @@ def test_a_run_after_another_waits_for_it_and_stops_when_that_one_fails(
     monkeypatch.delenv("STAND_IN_FAIL")
     after_bad, regardless = lab.start(steps=3, after=bad.id), lab.start(steps=3, after=bad.id, after_any=True)
     assert lab.end(after_good).state == "finished"
-    assert (attempts.read(after_good, 1) or {})["machine"]["before"]["t"] >= (good.read_dict("state") or {})["ended"]
-    truth = lab.end(after_bad)
-    assert truth[:2] == ("stopped", "dependency")
-    assert bad.id in (truth.message or "")
+    assert (before(after_good).t or 0.0) >= (lab.state(good).ended or 0.0) > 0
+    end = lab.end(after_bad)
+    assert end[:2] == ("stopped", "dependency")
+    assert bad.id in (end.message or "")
     assert lab.end(regardless).state == "finished"
 
 
@@ -265,7 +282,7 @@ def test_runs_queued_on_two_cores_all_finish_in_the_order_they_came(lab: Lab, mo
     runs = [lab.start(steps=2) for _ in range(cores * 5)]
     for run in runs:
         assert lab.end(run).state == "finished"
-    began = [(attempts.read(run, 1) or {})["machine"]["before"]["t"] for run in runs]
+    began = [before(run).t or 0.0 for run in runs]
     for earlier, later in zip(began, began[cores:], strict=False):
         assert earlier < later
 
@@ -286,7 +303,7 @@ def test_the_runner_imports_neither_torch_nor_pydantic_and_stays_small(lab: Lab)
 
 def test_starting_imports_no_torch(lab: Lab) -> None:
     script = (
-        "import sys; from oelm_core.launch import local, study; import oelm_core.devices, oelm_core.runs.store\n"
+        "import sys, oelm_core.devices.machine, oelm_core.launch.launcher, oelm_core.launch.local\n"
         "heavy = {'torch', 'transformers', 'datasets', 'pandas', 'numpy', 'scipy'} & set(sys.modules)\n"
         "print(sorted(heavy))"
     )
@@ -310,9 +327,9 @@ def test_a_runner_that_cannot_write_ends_the_run_with_a_word_and_gives_the_devic
     shutil.rmtree(run.attempts)
     run.attempts.write_text("no folder any more: writing the attempt must fail")
     local.stop(blocker, now=True)
-    truth = local.wait_until(run, timeout=90)
-    assert truth[:2] == ("failed", "error")
-    assert "could not go on" in (truth.message or "")
+    end = local.wait_until(run, timeout=90)
+    assert end[:2] == ("failed", "error")
+    assert "could not continue" in (end.message or "")
     assert lab.held() == []
     assert lab.all_gone()
 
@@ -320,7 +337,13 @@ def test_a_runner_that_cannot_write_ends_the_run_with_a_word_and_gives_the_devic
 def test_the_heartbeat_is_younger_than_two_seconds_while_it_runs(lab: Lab) -> None:
     run = lab.start(steps=SLOW)
     lab.worker(run)
-    first = (run.read_dict("state") or {})["heartbeat"]
-    later = lab.until(lambda: (run.read_dict("state") or {})["heartbeat"] > first, 30, "the next heartbeat")
+    first = heartbeat(lab, run)
+    later = lab.until(lambda: heartbeat(lab, run) > first, 30, "the next heartbeat")
     assert later
-    assert abs(time.time() - (run.read_dict("state") or {})["heartbeat"]) < 30
+    assert abs(time.time() - heartbeat(lab, run)) < 30
+
+
+def heartbeat(lab: Lab, run: RunFolder) -> float:
+    beat = lab.state(run).heartbeat
+    assert beat is not None
+    return beat

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from oelm_core.launch.study import start_study
 
 from oelm_core.errors import NotFound
-from oelm_core.launch import local
+from oelm_core.launch import launcher, local
+from oelm_core.launch.request import RunRequest
 from oelm_core.runs import attempts
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Attempt, MachineState, RunRecord
 from oelm_core.runs.status import run_status
 from tests import fake_nvml
 from tests.chaos.lab import Lab, experiment, open_lab
@@ -45,7 +46,20 @@ def machine(tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch) -> M
 
 
 def cards(run: RunFolder) -> list[str]:
-    return [str(device) for device in (attempts.last(run) or {}).get("leases") or []]
+    return (attempts.last(run) or Attempt()).leases
+
+
+def attempt(run: RunFolder) -> Attempt:
+    found = attempts.last(run)
+    assert found is not None
+    return found
+
+
+def before(run: RunFolder) -> MachineState:
+    """The machine as it was before the last attempt's worker."""
+    machine = attempt(run).machine
+    assert machine is not None
+    return machine.before
 
 
 def says(lab: Lab, run: RunFolder, words: str) -> bool:
@@ -64,8 +78,7 @@ def test_a_run_gets_a_free_card_by_uuid_and_two_runs_never_the_same(lab: Lab, ma
     local.stop(second, now=True)
     assert lab.end(third).state == "finished"
     assert cards(third) == cards(second)
-    seen = (attempts.last(third) or {})["machine"]["before"]["gpus"]
-    assert [one["temperature"] for one in seen] == [41, 41]
+    assert [card.temperature for card in before(third).gpus or []] == [41, 41]
 
 
 def test_a_card_with_somebody_elses_work_is_waited_for_by_name_and_avoided_by_auto(lab: Lab, machine: Machine) -> None:
@@ -89,9 +102,9 @@ def test_a_card_that_is_not_there_is_refused_with_those_that_are(lab: Lab, machi
 
 def test_a_broken_driver_fails_the_run_instead_of_training_on_the_processor(lab: Lab, machine: Machine) -> None:
     machine.show(f"driver init={fake_nvml.MISMATCH}\n")
-    truth = lab.end(lab.start(steps=3, device="auto"))
-    assert truth[:2] == ("failed", "config")
-    assert "differ in version" in (truth.message or "")
+    end = lab.end(lab.start(steps=3, device="auto"))
+    assert end[:2] == ("failed", "config")
+    assert "differ in version" in (end.message or "")
 
 
 def test_a_run_wanting_both_cards_takes_both_or_none_and_is_not_starved(lab: Lab, machine: Machine) -> None:
@@ -111,24 +124,24 @@ def test_a_run_wanting_both_cards_takes_both_or_none_and_is_not_starved(lab: Lab
 def test_a_study_alternates_its_arms_on_each_card(lab: Lab, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_STEP", "0.001")
     arms = [experiment("a", steps=2), experiment("b", steps=2, baseline="a")]
-    runs = start_study("s", arms, [42, 43, 44], device="auto", command=["test"])
+    requests = [RunRequest(arm, seed, study="s", command=("test",)) for seed in (42, 43, 44) for arm in arms]
+    runs = launcher.start_all("local", requests)
     for run in runs:
         assert lab.end(run).state == "finished"
-    began = {run: (attempts.last(run) or {})["machine"]["before"]["t"] for run in runs}
+    began = {run: before(run).t or 0.0 for run in runs}
     for first, second in zip(runs[::2], runs[1::2], strict=True):
         assert cards(first) == cards(second)
     for name in (uuid(0), uuid(1)):
         order = [run.id[0] for run in sorted(runs, key=began.__getitem__) if cards(run) == [name]]
         assert order == ["a", "b"] * (len(order) // 2)
-    assert [(run.read_dict("run") or {})["seed"] for run in runs] == [42, 42, 43, 43, 44, 44]
+    assert [(run.read(RunRecord) or RunRecord(config={})).seed for run in runs] == [42, 42, 43, 43, 44, 44]
 
 
 def test_a_pause_lies_between_two_runs_on_one_device(lab: Lab, machine: Machine) -> None:
     first = lab.start(steps=2, device="1", pause=0.7)
     second = lab.start(steps=2, device="1", pause=0.7)
     assert lab.end(first).state == lab.end(second).state == "finished"
-    gap = (attempts.last(second) or {})["machine"]["before"]["t"] - (attempts.last(first) or {})["ended"]
-    assert gap >= 0.6
+    assert (before(second).t or 0.0) - (attempt(first).ended or 0.0) >= 0.6
 
 
 def test_a_lease_another_user_keeps_closed_is_said_and_another_card_taken(lab: Lab, machine: Machine) -> None:
@@ -149,14 +162,11 @@ def test_two_ranks_run_under_torchrun_and_killing_one_leaves_nobody(lab: Lab) ->
         pytest.skip("needs two cores")
     run = lab.start(steps=SLOW, per_run=2)
     lab.until(lambda: lab.step(run) > 0 and run.log.read_text().count("WORLD_SIZE=2") == 2, 180, "two ranks")
-    workers = lab.until(
-        lambda: len((run.read_dict("state") or {})["workers"]) >= 3 and run.read_dict("state"), 60, "their record"
-    )
-    assert (attempts.last(run) or {})["world_size"] == 2
-    ranks = [one["pid"] for one in workers["workers"]][1:]
-    os.kill(ranks[-1], 9)
-    truth = lab.end(run, 120)
-    assert truth[:2] == ("failed", "signal")
+    workers = lab.until(lambda: len(found := lab.state(run).workers) >= 3 and found, 60, "their record")
+    assert attempt(run).world_size == 2
+    os.kill(workers[-1].pid, 9)
+    end = lab.end(run, 120)
+    assert end[:2] == ("failed", "signal")
     assert lab.all_gone()
     assert lab.held() == []
     local.resume(run)

@@ -10,6 +10,7 @@ import pytest
 
 from oelm_core.runs import attempts
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Result
 from tests.chaos.lab import Lab, open_lab
 from tests.training_runs import GPT, experiment, figures, texts
 
@@ -24,7 +25,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 
 def losses(run: RunFolder) -> list[float]:
-    return [float(record["loss"]) for record in figures(run)]
+    return [line.values["loss"] for line in figures(run)]
 
 
 def test_two_ranks_give_what_one_process_gives_on_the_same_global_batch(lab: Lab, tmp_path: Path) -> None:
@@ -34,9 +35,10 @@ def test_two_ranks_give_what_one_process_gives_on_the_same_global_batch(lab: Lab
     arm = experiment(GPT, texts(tmp_path / "texts"), *settings)
     alone, together = lab.start(arm=arm), lab.start(arm=arm, per_run=2)
     assert lab.end(alone, 180).state == lab.end(together, 180).state == "finished"
-    assert (attempts.last(together) or {})["world_size"] == (together.read_dict("result") or {})["world_size"] == 2
-    one, two = alone.read_dict("result") or {}, together.read_dict("result") or {}
-    assert one["effective_batch"] == two["effective_batch"] == 4
+    one, two, attempt = alone.read(Result), together.read(Result), attempts.last(together)
+    assert one and two and attempt  # noqa: PT018 - all three for the reader's types
+    assert attempt.world_size == two.world_size == 2
+    assert one.effective_batch == two.effective_batch == 4
     assert losses(together) == pytest.approx(losses(alone), rel=1e-4)
     assert lab.all_gone()
     assert lab.held() == []

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Outcome, Stop
 from tests.training_runs import BERT, GPT, experiment, figures, run_folder, texts, weights
 from tests.warm_worker import WarmWorker
 
@@ -71,8 +72,10 @@ def kill_somewhere(warm: WarmWorker, folder: RunFolder, dice: random.Random) -> 
     return warm.wait(pid) == -signal.SIGKILL
 
 
-def outcome(folder: RunFolder) -> str:
-    return str((folder.read_dict("outcome") or {}).get("state"))
+def outcome(folder: RunFolder) -> Outcome:
+    found = folder.read(Outcome)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -86,7 +89,7 @@ def test_killed_and_resumed_equals_never_killed(warm: WarmWorker, data: Path, tm
     kills = sum(kill_somewhere(warm, broken, dice) for _ in range(3))
     assert warm.wait(warm.start(broken.path)) == 0
     assert kills >= 2
-    assert outcome(broken) == outcome(whole) == "finished"
+    assert outcome(broken).state == outcome(whole).state == "finished"
     assert figures(broken) == figures(whole)
     assert weights(broken) == weights(whole)
     samples = [
@@ -109,10 +112,10 @@ def test_a_run_asked_to_stop_checkpoints_and_goes_on_to_the_same_end(
         wait_for(lambda goal=goal: lines(stopped) >= goal, lambda: True)  # type: ignore[misc]
         os.kill(pid, number)
         assert warm.wait(pid) == code
-        ended = stopped.read_dict("outcome") or {}
-        assert (ended["state"], ended["reason"]) == ("stopped", state)
-        assert (stopped.checkpoints / "latest").readlink() == Path(f"step-{ended['step']}")
-    (stopped.path / "stop.json").write_text("{}")
+        ended = outcome(stopped)
+        assert (ended.state, ended.reason) == ("stopped", state)
+        assert (stopped.checkpoints / "latest").readlink() == Path(f"step-{ended.step}")
+    stopped.write(Stop("me@here", 0.0))
     pid = warm.start(stopped.path)
     os.kill(pid, signal.SIGTERM)  # perhaps before it has begun: it may die of it, or stop by itself
     assert warm.wait(pid) in (0, -signal.SIGTERM)

@@ -17,7 +17,7 @@ LIGHT_MODULES = (
     "oelm_core.runs.store",
     "oelm_core.launch.local",
     "oelm_core.launch.runner",
-    "oelm_core.devices",
+    "oelm_core.devices.machine",
     "oelm_core.compare",
     "oelm_core.report",
     "oelm_tui.app",

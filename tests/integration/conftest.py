@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from oelm_core.launch import slurm
-from oelm_core.launch.slurm import job_states, submission
+from oelm_core.launch.request import RunRequest
+from oelm_core.launch.slurm import job_states, submission, submit
 from oelm_core.runs import attempts
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Attempt, Headline, Result, RunState, WorkerProgress
 from oelm_core.runs.status import ENDED, FINAL
 from oelm_core.runs.store import Run, read_run
 from tests.chaos.lab import STAND_IN, experiment
@@ -39,13 +40,13 @@ class SlurmLab:
     def __init__(self, home: Path, cluster: MiniSlurm) -> None:
         self.home, self.cluster, self.root = home, cluster, home / "runs"
 
-    def start(self, steps: int = 10, *overrides: str, **options: Any) -> RunFolder:
-        arm = options.pop("arm", None) or experiment(steps=steps)
-        return slurm.start(arm, **{"seed": 1, "command": ["test"], "overrides": overrides, **options})
+    def start(self, steps: int = 10, *settings: str, **options: Any) -> RunFolder:
+        """`settings` are texts of --slurm."""
+        return submit.start(RunRequest(experiment(steps=steps), 1, slurm=settings, command=("test",), **options))
 
     def look(self, run: RunFolder) -> Run:
         """The run as `oelm runs` shows it, with Slurm asked just now."""
-        return slurm.overlay([read_run(run)], job_states.Desk())[0]
+        return job_states.overlay([read_run(run)], job_states.SlurmCache())[0]
 
     def end(self, run: RunFolder, timeout: float = 60.0) -> tuple[str, str | None]:
         """(state, reason) once it is over and Slurm has nothing more to do with it."""
@@ -53,7 +54,7 @@ class SlurmLab:
         return ended.state, ended.reason
 
     def reaches(self, run: RunFolder, step: int) -> None:
-        self.until(lambda: (run.read_dict("progress") or {}).get("step", 0) >= step, run, what=f"step {step}")
+        self.until(lambda: (run.read(WorkerProgress) or WorkerProgress(0)).step >= step, run, what=f"step {step}")
 
     def until(
         self, true: Callable[[], Any], run: RunFolder | None = None, timeout: float = 60.0, what: str = "it"
@@ -79,20 +80,21 @@ class SlurmLab:
         assert handed.job is not None
         return handed.job
 
-    def attempts(self, run: RunFolder) -> list[dict[str, Any]]:
-        return [attempts.read(run, number) or {} for number in attempts.numbers(run)]
+    def attempts(self, run: RunFolder) -> list[Attempt]:
+        return attempts.read_all(run)
 
-    def value(self, run: RunFolder) -> int:
+    def value(self, run: RunFolder) -> Headline:
         """What the stand-in computed: the same for a run that was never interrupted."""
-        result = run.read_dict("result")
+        result = run.read(Result)
         assert result is not None
-        return int(result["value"])
+        assert result.metric is not None
+        return result.metric
 
     def close(self) -> None:
         """Nothing of the test is left in the queue: cards are few."""
         for folder in self.root.glob("[!.]*"):
-            handed = submission.last(RunFolder(folder))
-            if handed and handed.job and (RunFolder(folder).read_dict("state") or {}).get("state") not in FINAL:
+            handed, state = submission.last(RunFolder(folder)), RunFolder(folder).read(RunState)
+            if handed and handed.job and (state is None or state.state not in FINAL):
                 self.cluster.call("scancel", "--signal=KILL", "--full", handed.job)
                 self.cluster.call("scancel", handed.job)
 

@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from oelm_core.errors import BadInput, Refused
-from oelm_core.launch import slurm
-from oelm_core.launch.slurm import ask, job_states, submission, submit
+from oelm_core.launch import launcher
+from oelm_core.launch.request import RunRequest
+from oelm_core.launch.slurm import cancel, commands, job_states, submission, submit
+from oelm_core.launch.slurm.site import discover
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Outcome, RunRecord, RunState
 from oelm_core.runs.status import run_status
 from oelm_core.runs.store import list_runs, read_run
 from tests.chaos.lab import experiment
@@ -39,18 +43,19 @@ def test_a_job_finishes_on_the_card_slurm_gave_it(lab: SlurmLab, at_the_limit: o
     run = lab.start(12)
     assert lab.end(run) == ("finished", "completed")
     [made] = lab.attempts(run)
-    assert made["slurm"]["job"] == lab.job(run)
-    assert made["slurm"]["node"] in ("alpha", "beta")
-    assert made["devices"] == ["gpu:0"]
-    assert made["leases"] == []
-    assert (run.read_dict("run") or {})["launcher"] == "slurm"
+    assert made.slurm is not None
+    assert made.slurm.job == lab.job(run)
+    assert made.slurm.node in ("alpha", "beta")
+    assert made.devices == ["gpu:0"]
+    assert made.leases == []
+    assert (run.read(RunRecord) or RunRecord(config={})).launcher == "slurm"
     assert "finished" not in (submission.slurm_dir(run) / "job.log").read_text()
 
 
 def test_the_script_in_the_folder_can_be_edited_and_submitted_by_hand(lab: SlurmLab) -> None:
     run = lab.start(SLOW, device="cpu")
     lab.reaches(run, 5)
-    slurm.stop(run)
+    cancel.stop(run)
     assert lab.end(run) == ("stopped", "user")
     script = submission.script_path(run)
     script.write_text(script.read_text().replace("exec ", "echo edited by hand\nexec "))
@@ -58,8 +63,10 @@ def test_the_script_in_the_folder_can_be_edited_and_submitted_by_hand(lab: Slurm
     lab.until(lambda: len(lab.attempts(run)) == 2, run)
     lab.until(lambda: lab.look(run).state == "running", run)
     assert "edited by hand" in (submission.slurm_dir(run) / "job.log").read_text()
-    assert lab.job(run) == lab.attempts(run)[1]["slurm"]["job"]
-    slurm.stop(run, now=True)
+    again = lab.attempts(run)[1].slurm
+    assert again is not None
+    assert again.job == lab.job(run)
+    cancel.stop(run, now=True)
     assert lab.end(run) == ("stopped", "user")
 
 
@@ -77,31 +84,31 @@ def test_a_pending_job_says_why_and_is_cancelled_without_a_runner(lab: SlurmLab)
     run = lab.start(10, "partition=closed", device="cpu")
     lab.until(lambda: "PartitionDown" in (lab.look(run).message or ""), run)
     assert run_status(run).state == lab.look(run).state == "queued"
-    slurm.stop(run)
+    cancel.stop(run)
     assert lab.end(run) == ("stopped", "user")
     assert run_status(run).reason == "user"
-    assert ask.about_jobs([lab.job(run)]).words[lab.job(run)].state == "CANCELLED"
+    assert commands.about_jobs([lab.job(run)]).jobs[lab.job(run)].state == "CANCELLED"
     with pytest.raises(Refused, match="already over"):
-        slurm.stop(run)
+        cancel.stop(run)
 
 
 def test_stopped_and_resumed_it_ends_at_the_same_value(lab: SlurmLab) -> None:
     whole, run = lab.start(60, device="cpu"), lab.start(60, device="cpu")
     lab.reaches(run, 7)
     with pytest.raises(Refused, match="stop it before"):
-        slurm.resume(run)
+        submit.resume(run)
     seen = lab.look(run)
     assert seen.state in ("starting", "running")
     assert "runs on" in (seen.message or "")
-    assert slurm.stop(run).state == "stopping"
+    assert cancel.stop(run).state == "stopping"
     assert lab.end(run) == ("stopped", "user")
-    slurm.resume(run)
+    submit.resume(run)
     assert lab.end(run) == ("finished", "completed")
-    assert [bool(made["from_step"]) for made in lab.attempts(run)] == [False, True]
+    assert [bool(made.from_step) for made in lab.attempts(run)] == [False, True]
     assert lab.end(whole) == ("finished", "completed")
     assert lab.value(run) == lab.value(whole)
     with pytest.raises(Refused, match="finished"):
-        slurm.resume(run)
+        submit.resume(run)
 
 
 def test_scancel_outside_the_lab_is_no_wish_of_the_user_here(lab: SlurmLab) -> None:
@@ -110,7 +117,7 @@ def test_scancel_outside_the_lab_is_no_wish_of_the_user_here(lab: SlurmLab) -> N
     lab.cluster.call("scancel", lab.job(run), check=True)
     lab.until(lambda: "cancelled outside" in (lab.look(run).message or ""), run)
     assert lab.end(run) == ("stopped", "signal")
-    slurm.delete(run)
+    cancel.delete(run)
     assert list_runs(lab.root) == []
 
 
@@ -126,13 +133,15 @@ def test_requeued_by_hand_or_after_a_node_failed_a_run_goes_on_from_its_newest_c
     lab.cluster.call("scontrol", "update", "NodeName=beta", "State=DOWN", "Reason=test", check=True)
     for run in (requeued, stranded):
         lab.until(lambda run=run: lab.look(run).state == "queued", run)  # type: ignore[misc]
-        assert "Again in line" in (lab.look(run).message or "")
+        assert "Queued again" in (lab.look(run).message or "")
     lab.cluster.call("scontrol", "update", "NodeName=beta", "State=RESUME")  # it may be back by itself
     for run in (requeued, stranded):
         assert lab.end(run) == ("finished", "completed")
         first, second = lab.attempts(run)
-        assert (first["slurm"]["restart"], second["slurm"]["restart"]) == (0, 1)
-        assert second["from_step"] >= 10
+        assert first.slurm is not None
+        assert second.slurm is not None
+        assert (first.slurm.restart, second.slurm.restart) == (0, 1)
+        assert (second.from_step or 0) >= 10
 
 
 def test_a_run_that_may_not_be_queued_again_says_so(lab: SlurmLab) -> None:
@@ -146,18 +155,20 @@ def test_a_run_that_may_not_be_queued_again_says_so(lab: SlurmLab) -> None:
 def test_a_killed_runner_is_known_from_slurm_alone_and_still_after_slurm_forgot(lab: SlurmLab) -> None:
     run = lab.start(SLOW, device="cpu")
     lab.reaches(run, 5)
-    state = run.read_dict("state") or {}
-    os.kill(state["pid"], signal.SIGKILL)
+    state = run.read(RunState)
+    assert state is not None
+    assert state.pid is not None
+    os.kill(state.pid, signal.SIGKILL)
     lab.until(lambda: lab.look(run).state in ("failed", "stopped"), run)
     ended = lab.look(run)
     kept = submission.last(run)
     assert kept is not None
     assert kept.ended is not None
-    assert (kept.ended["state"], kept.ended["reason"]) == (ended.state, ended.reason)
-    lab.until(lambda: not Path(f"/proc/{state['workers'][0]['pid']}").exists(), run, what="end of the worker")
-    slurm.resume(run)
+    assert (kept.ended.state, kept.ended.reason) == (ended.state, ended.reason)
+    lab.until(lambda: not Path(f"/proc/{state.workers[0].pid}").exists(), run, what="end of the worker")
+    submit.resume(run)
     lab.until(lambda: len(lab.attempts(run)) == 2, run)
-    slurm.stop(run, now=True)
+    cancel.stop(run, now=True)
     assert lab.end(run) == ("stopped", "user")
 
 
@@ -180,14 +191,15 @@ def test_a_chain_with_a_failing_head_is_cleared(lab: SlurmLab, monkeypatch: pyte
 
 def test_a_study_keeps_its_order_and_never_runs_more_jobs_than_allowed(lab: SlurmLab) -> None:
     (lab.home / "slurm.yaml").write_text("max_jobs: 1\n")
-    heard: list[str] = []
+    started: list[str] = []
     arms = [experiment("arm-a", 8), experiment("arm-b", 8, baseline="arm-a")]
-    folders = slurm.start_study("demo", arms, [42, 43], device="cpu", started=lambda folder: heard.append(folder.id))
-    assert heard == [folder.id for folder in folders]
+    requests = [RunRequest(arm, seed, "cpu", study="demo") for seed in (42, 43) for arm in arms]
+    folders = launcher.start_all("slurm", requests, lambda folder: started.append(folder.id))
+    assert started == [folder.id for folder in folders]
     assert [read_run(folder).preset for folder in folders] == ["arm-a", "arm-b", "arm-a", "arm-b"]
     for folder in folders:
         assert lab.end(folder) == ("finished", "completed")
-    spans = [(made["started"], made["ended"]) for folder in folders for made in lab.attempts(folder)]
+    spans = [(made.started or 0.0, made.ended or 0.0) for folder in folders for made in lab.attempts(folder)]
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
 
 
@@ -196,12 +208,12 @@ def test_a_job_cancelled_in_the_middle_of_a_lane_does_not_let_others_past(lab: S
     first = lab.start(SLOW, device="cpu")
     middle, last = lab.start(5, device="cpu"), lab.start(5, device="cpu")
     lab.reaches(first, 1)
-    waits = next(run for run in slurm.overlay(list_runs(lab.root), job_states.Desk()) if run.id == last.id)
+    waits = next(run for run in job_states.overlay(list_runs(lab.root), job_states.SlurmCache()) if run.id == last.id)
     assert (waits.message or "").count("afterany:") == 1
-    slurm.stop(middle)
+    cancel.stop(middle)
     assert lab.end(middle) == ("stopped", "user")
     assert "Dependency" in (lab.look(last).message or "")
-    slurm.stop(first)
+    cancel.stop(first)
     assert lab.end(last) == ("finished", "completed")
     assert lab.end(first) == ("stopped", "user")
 
@@ -210,14 +222,14 @@ def test_two_ranks_on_one_node_finish_and_one_on_each_of_two_nodes_save_when_sto
     one_node = lab.start(10, "cpus=1", device="cpu", per_run=2)
     two_nodes = lab.start(SLOW, "cpus=1", "nodes=2", device="cpu")
     lab.reaches(two_nodes, 6)
-    slurm.stop(two_nodes)
+    cancel.stop(two_nodes)
     assert lab.end(two_nodes) == ("stopped", "user")
-    outcome = two_nodes.read_dict("outcome")
+    outcome = two_nodes.read(Outcome)
     assert outcome is not None
-    assert (two_nodes.checkpoints / f"step-{outcome['step']}").is_dir()
+    assert (two_nodes.checkpoints / f"step-{outcome.step}").is_dir()
     assert lab.end(one_node) == ("finished", "completed")
     for run in (one_node, two_nodes):
-        assert lab.attempts(run)[0]["world_size"] == 2
+        assert lab.attempts(run)[0].world_size == 2
         assert "rank 1 starts" in run.log.read_text()
 
 
@@ -234,7 +246,7 @@ def test_a_submission_cut_short_is_found_by_its_name_and_never_repeated(
     assert handed.job is None
     _forget_submitter(run)
     with pytest.raises(Refused, match="already in Slurm as job"):
-        slurm.resume(run)
+        submit.resume(run)
     assert lab.look(run).state == "queued"
     named = lab.cluster.call("squeue", "-h", "-t", "all", f"--name={handed.name}", "-o", "%i").split()
     assert named == [lab.job(run)]
@@ -260,7 +272,7 @@ def test_what_slurm_refuses_leaves_no_folder_and_says_what_to_change(lab: SlurmL
 
 
 def test_the_doctor_finds_partitions_and_proposes_a_file_that_works(lab: SlurmLab) -> None:
-    found = slurm.discover()
+    found = discover()
     assert found.problem is None
     assert any("partition gpu: 2 nodes with gpu:1" in sentence for sentence in found.findings)
     (lab.home / "slurm.yaml").write_text(found.proposal)
@@ -271,17 +283,17 @@ def test_one_question_answers_for_all_runs_and_none_is_asked_without_live_ones(
     lab: SlurmLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    real = ask.call
-    monkeypatch.setattr(ask, "call", lambda *argv, **options: calls.append(argv[0]) or real(*argv, **options))
+    real = commands.call
+    monkeypatch.setattr(commands, "call", lambda *argv, **options: calls.append(argv[0]) or real(*argv, **options))
     runs = [lab.start(10, "partition=closed", device="cpu") for _ in range(3)]
-    desk = job_states.Desk()
+    cache = job_states.SlurmCache()
     for _ in range(5):
-        assert {run.state for run in slurm.overlay(list_runs(lab.root), desk)} == {"queued"}
+        assert {run.state for run in job_states.overlay(list_runs(lab.root), cache)} == {"queued"}
     assert calls == ["squeue"]
     for run in runs:
-        slurm.stop(run)
+        cancel.stop(run)
     calls.clear()
-    slurm.overlay(list_runs(lab.root), job_states.Desk())
+    job_states.overlay(list_runs(lab.root), job_states.SlurmCache())
     assert calls == []
 
 
@@ -295,18 +307,18 @@ def test_the_run_goes_on_while_the_controller_is_away_and_readers_are_told(
     lab.cluster.stop_controller(signal.SIGKILL)
     try:
         lab.until(lambda: read_run(run).state == "running", run)
-        seen, queued = slurm.overlay([read_run(run), read_run(waiting)], job_states.Desk())
+        seen, queued = job_states.overlay([read_run(run), read_run(waiting)], job_states.SlurmCache())
         assert seen.state == "running"
         assert "Slurm does not answer" in (seen.message or "")
         assert queued.state == "queued"
-        assert slurm.discover().problem
+        assert discover().problem
         with pytest.raises(Refused, match="slurmctld is up"):
             lab.start(5, device="cpu")
         assert len(list_runs(lab.root)) == 2
     finally:
         lab.cluster.start_controller()
     assert lab.end(run) == ("finished", "completed")
-    slurm.stop(waiting)
+    cancel.stop(waiting)
 
 
 def test_at_its_time_limit_a_run_saves_and_queues_again(at_the_limit: tuple[SlurmLab, RunFolder]) -> None:
@@ -315,9 +327,11 @@ def test_at_its_time_limit_a_run_saves_and_queues_again(at_the_limit: tuple[Slur
         patch.setenv("SLURM_CONF", lab.cluster.environment["SLURM_CONF"])
         assert lab.end(run, 120) == ("finished", "completed")
     first, second = lab.attempts(run)[:2]
-    assert (first["state"], first["reason"]) == ("stopped", "timeout")
-    assert second["from_step"] > 0
-    assert second["slurm"] == {**first["slurm"], "restart": 1, "node": second["slurm"]["node"]}
+    assert (first.state, first.reason) == ("stopped", "timeout")
+    assert (second.from_step or 0) > 0
+    assert first.slurm is not None
+    assert second.slurm is not None
+    assert second.slurm == replace(first.slurm, restart=1, node=second.slurm.node)
 
 
 def _die(*_: object) -> None:
@@ -326,8 +340,6 @@ def _die(*_: object) -> None:
 
 def _forget_submitter(run: RunFolder) -> None:
     """As if the submitting process were dead: this very one wrote the intent."""
-    from oelm_core.runs.folder import read_json, write_json
-
-    path = submission.slurm_dir(run) / "submission-1.json"
-    content = read_json(path) or {}
-    write_json(path, {**content, "who": {**content["who"], "pid": 2**22 + 1}})
+    intent = submission.last(run)
+    assert intent is not None
+    submission.record(run, replace(intent, who=replace(intent.who, pid=2**22 + 1)))

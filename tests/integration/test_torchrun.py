@@ -13,6 +13,7 @@ import pytest
 from oelm_core.launch.spawn import worker_command
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.metrics_file import read_metrics
+from oelm_core.runs.schema import Outcome
 from oelm_core.training import checkpoint
 from oelm_core.training.classification_task import ClassificationTask
 from oelm_core.training.signals import Interrupted, StopRequest
@@ -54,24 +55,25 @@ def test_two_processes_give_what_one_gives_and_stop_at_the_same_step(
         time.sleep(0.01)
     ranks.send_signal(signal.SIGTERM)
     ranks.wait()
-    stopped = together.read_dict("outcome") or {}
-    assert (stopped["state"], stopped["reason"]) == ("stopped", "signal"), together.log.read_text()
+    stopped = together.read(Outcome)
+    assert stopped is not None
+    assert (stopped.state, stopped.reason) == ("stopped", "signal"), together.log.read_text()
     assert "Traceback" not in together.log.read_text().split("SIGTERM")[0]
     latest = checkpoint.newest(together.checkpoints)
     assert latest is not None
-    assert (latest.step, latest.state["world_size"]) == (stopped["step"], 2)
+    assert (latest.step, latest.state["world_size"]) == (stopped.step, 2)
 
     alone = run_folder(tmp_path / "alone", chosen)
     stop = StopRequest()
     monkeypatch.setattr(ClassificationTask, "evaluate", lambda *_: stop.request(15) or _interrupted())
     assert train_run(alone, stop)[0]["step"] == 20
-    mine = [record for record in figures(together) if record["kind"] == "train" and record["step"] <= 20]
-    theirs = [record for record in figures(alone) if record["kind"] == "train"]
+    mine = [line for line in figures(together) if line.kind == "train" and line.step <= 20]
+    theirs = [line for line in figures(alone) if line.kind == "train"]
     assert len(mine) == len(theirs) == 11
     for two, one in zip(mine, theirs, strict=True):
-        assert (two["step"], two["tokens"], two["lr"]) == (one["step"], one["tokens"], one["lr"])
-        assert two["loss"] == pytest.approx(one["loss"], rel=1e-5)
-        assert two["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-4)
+        assert two.step == one.step
+        for name, tolerance in (("tokens", 0), ("lr", 0), ("loss", 1e-5), ("grad_norm", 1e-4)):
+            assert two.values[name] == pytest.approx(one.values[name], rel=tolerance, abs=0)
 
 
 def _interrupted() -> None:

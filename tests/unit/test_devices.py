@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oelm_core.devices.snapshot import without_gpus
 
-from oelm_core.devices import Gpu, Sampler, Snapshot
+from oelm_core.devices.card import Card
+from oelm_core.devices.machine import MachineSnapshot, without_gpus
+from oelm_core.devices.sampler import DeviceSampler
 from oelm_core.launch import lease
 from oelm_tui.commands.machine import _print as print_machine
 from tests import fake_nvml
@@ -22,7 +23,7 @@ from tests.fake_nvml import GB, LOST, MISMATCH, NO_PERMISSION, NOT_SUPPORTED, Ma
 
 pytestmark = pytest.mark.skipif(fake_nvml.compiler() is None, reason="no C compiler to build the pretend driver")
 
-SNAPSHOT = "import json; from oelm_core.devices import snapshot; print(json.dumps(snapshot().to_json()))"
+SNAPSHOT = "import json; from oelm_core.devices.machine import snapshot; print(json.dumps(snapshot().to_json()))"
 
 
 @pytest.fixture(scope="session")
@@ -78,8 +79,8 @@ def test_a_card_without_a_handle_stays_in_the_list_with_its_error(tmp_path: Path
 
 
 def test_one_refused_question_hides_nothing_else_of_a_card(capsys: pytest.CaptureFixture[str]) -> None:
-    known = Gpu(0, "GPU-0", "Pretend", 88, 2 * 2**30, 4 * 2**30, None, 52.0, error="Insufficient Permissions")
-    print_machine(replace(without_gpus(), gpus=(known, Gpu(1, error="GPU is lost"))))
+    known = Card(0, "GPU-0", "Pretend", 88, 2 * 2**30, 4 * 2**30, None, 52.0, error="Insufficient Permissions")
+    print_machine(replace(without_gpus(), gpus=(known, Card(1, error="GPU is lost"))))
     shown = capsys.readouterr().out
     assert all(part in shown for part in ("88%", "2.0 GiB / 4.0 GiB", "52W", "Insufficient Permissions", "GPU is lost"))
     assert "free" not in shown.partition("GPU  NAME")[2]
@@ -122,8 +123,8 @@ def test_without_a_driver_there_is_the_processor_only_and_no_complaint() -> None
 def test_sampling_goes_on_when_a_card_falls_off_the_bus_and_comes_back(tmp_path: Path, library: Path) -> None:
     machine = Machine(tmp_path, library, card(0), card(1))
     script = (
-        "import sys; from oelm_core.devices import Sampler\n"
-        "with Sampler(every=0.01) as sampler:\n"
+        "import sys; from oelm_core.devices.sampler import DeviceSampler\n"
+        "with DeviceSampler(every=0.01) as sampler:\n"
         "    for wanted in sys.stdin:\n"
         "        while True:\n"
         "            seen = sampler.latest\n"
@@ -162,12 +163,12 @@ def test_sampling_goes_on_when_a_card_falls_off_the_bus_and_comes_back(tmp_path:
 def test_a_reader_never_waits_for_a_driver_that_hangs() -> None:
     released, looking = threading.Event(), threading.Event()
 
-    def hangs() -> Snapshot:
+    def hangs() -> MachineSnapshot:
         looking.set()
         released.wait()
         return without_gpus()
 
-    sampler = Sampler(every=0.01, look=hangs).start()
+    sampler = DeviceSampler(every=0.01, look=hangs).start()
     looking.wait()
     first = sampler.latest  # would block for ever if it asked the driver
     assert first.gpus == ()
@@ -179,14 +180,14 @@ def test_a_look_that_fails_is_reported_and_the_last_picture_stays() -> None:
     looks = iter([without_gpus(), RuntimeError("no luck")])
     failed = threading.Event()
 
-    def look_once() -> Snapshot:
+    def look_once() -> MachineSnapshot:
         result = next(looks, None)
-        if isinstance(result, Snapshot):
+        if isinstance(result, MachineSnapshot):
             return result
         failed.set()
         raise result or RuntimeError("no luck")
 
-    with Sampler(every=0.001, look=look_once) as sampler:
+    with DeviceSampler(every=0.001, look=look_once) as sampler:
         failed.wait()
         while sampler.problem is None:
             pass

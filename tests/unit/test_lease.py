@@ -1,4 +1,4 @@
-"""Leases and the waiting line: who has a device, who may take which, in which order."""
+"""Leases and the queue: who has a device, who may take which, in which order."""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from oelm_core.devices.card import Card, CardProcess
 from oelm_core.errors import BadInput, NotFound, Refused
 from oelm_core.launch import device_request, lease, queue
 from oelm_core.launch.acquire import Waiter, pause_left
+from oelm_core.launch.lease import LeaseRecord
 from oelm_core.runs import process
+from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import RunRecord, Worker, encode
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +38,7 @@ def test_a_device_is_held_by_one_and_free_again_after_release(leases: Path) -> N
     held = lease.take("GPU-1", "run-a")
     assert held is not None
     assert lease.take("GPU-1", "run-b") is None
-    assert (lease.holder("GPU-1") or {})["run"] == "run-a"
+    assert (lease.holder("GPU-1") or LeaseRecord()).run == "run-a"
     held.release()
     assert lease.holder("GPU-1") is None
     again = lease.take("GPU-1", "run-b")
@@ -71,10 +76,10 @@ def test_users_share_leases_and_see_whose_they_are(monkeypatch: pytest.MonkeyPat
         try:
             os.setgid(65534)
             os.setuid(65534)
-            holder, other = lease.holder("GPU-1") or {}, lease.take("GPU-2", "run-b")
+            holder, other = lease.holder("GPU-1") or LeaseRecord(), lease.take("GPU-2", "run-b")
             ticket = queue.draw("run-b", "auto", 1, 1)
-            queue.stand(ticket)
-            told = [lease.take("GPU-1", "run-b"), holder.get("run"), other is not None, len(queue.ahead_of(ticket))]
+            queue.join(ticket, queue.read(ticket))
+            told = [lease.take("GPU-1", "run-b"), holder.run, other is not None, len(queue.ahead_of(ticket))]
             os.write(answers, json.dumps(told).encode())
         finally:
             os._exit(0)
@@ -90,12 +95,12 @@ def test_users_share_leases_and_see_whose_they_are(monkeypatch: pytest.MonkeyPat
 def test_an_unlocked_lease_is_not_free_while_somebody_written_in_it_lives() -> None:
     worker = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     script = (
-        "import json, sys; from oelm_core.launch import lease\n"
-        "lease.take('GPU-1', 'run-a').record([json.loads(sys.argv[1])]); print('held', flush=True); sys.stdin.read()"
+        "import sys; from oelm_core.launch import lease; from oelm_core.runs import process\n"
+        "lease.take('GPU-1', 'run-a').record([process.identity(int(sys.argv[1]))])\n"
+        "print('held', flush=True); sys.stdin.read()"
     )
-    who = process.identity(worker.pid)
     runner = subprocess.Popen(
-        [sys.executable, "-c", script, json.dumps(who)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", script, str(worker.pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert runner.stdout
     assert runner.stdout.readline() == b"held\n"
@@ -112,8 +117,9 @@ def test_a_lease_of_another_boot_holds_nothing(leases: Path) -> None:
     held = lease.take("GPU-1", "run-a")
     assert held is not None
     fcntl.flock(held.descriptor, fcntl.LOCK_UN)
-    record = lease.read_record(leases / "GPU-1.lease")
-    lease.write_record(held.descriptor, {**record, "boot_id": "another"})
+    record = lease.read_line(leases / "GPU-1.lease", LeaseRecord)
+    assert record is not None
+    lease.write_line(held.descriptor, replace(record, boot_id="another"))
     again = lease.take("GPU-1", "run-b")
     assert again is not None
     again.release()
@@ -122,9 +128,9 @@ def test_a_lease_of_another_boot_holds_nothing(leases: Path) -> None:
 def test_a_record_cut_short_by_a_kill_is_still_read(leases: Path) -> None:
     leases.mkdir()
     (leases / "GPU-1.lease").write_text('{"run": "new"}\n": "remains of a longer one"}\n')
-    assert lease.read_record(leases / "GPU-1.lease") == {"run": "new"}
+    assert lease.read_line(leases / "GPU-1.lease", LeaseRecord) == LeaseRecord(run="new")
     (leases / "GPU-2.lease").write_text('{"run": "ne')
-    assert lease.read_record(leases / "GPU-2.lease") == {}
+    assert lease.read_line(leases / "GPU-2.lease", LeaseRecord) is None
     assert lease.holder("GPU-2") is None
 
 
@@ -135,24 +141,25 @@ def test_a_link_in_place_of_the_folder_is_refused(leases: Path, tmp_path: Path) 
         lease.lease_dir()
 
 
-def ticket(name: str, needs: int, *allowed: str) -> queue.Ticket:
-    return queue.Ticket(Path(name), name, "auto", needs, allowed, 1, 1, None)
+def tickets(*wanted: tuple[str, int, str]) -> dict[Path, queue.Ticket]:
+    """(name, how many devices, the digits of those it may take) of each, first come first."""
+    return {Path(name): queue.Ticket(name, needs=needs, allowed=tuple(allowed)) for name, needs, allowed in wanted}
 
 
-def test_the_first_in_line_takes_first_and_others_take_what_is_left() -> None:
-    tickets = [ticket("a", 1, "0", "1"), ticket("b", 1, "0", "1"), ticket("c", 1, "0", "1")]
-    assert queue.shares(tickets, ["0", "1"]) == {Path("a"): ["0"], Path("b"): ["1"], Path("c"): None}
+def test_the_first_in_the_queue_takes_first_and_others_take_what_is_left() -> None:
+    queued = tickets(("a", 1, "01"), ("b", 1, "01"), ("c", 1, "01"))
+    assert queue.shares(queued, ["0", "1"]) == {Path("a"): ["0"], Path("b"): ["1"], Path("c"): None}
 
 
 def test_a_run_wanting_two_is_not_overtaken_by_runs_wanting_one() -> None:
-    tickets = [ticket("two", 2, "0", "1"), ticket("one", 1, "0", "1")]
-    assert queue.shares(tickets, ["1"]) == {Path("two"): None, Path("one"): None}
-    assert queue.shares(tickets, ["0", "1"]) == {Path("two"): ["0", "1"], Path("one"): None}
+    queued = tickets(("two", 2, "01"), ("one", 1, "01"))
+    assert queue.shares(queued, ["1"]) == {Path("two"): None, Path("one"): None}
+    assert queue.shares(queued, ["0", "1"]) == {Path("two"): ["0", "1"], Path("one"): None}
 
 
 def test_a_run_waiting_for_a_busy_card_holds_up_nobody_on_the_others() -> None:
-    tickets = [ticket("named", 1, "2"), ticket("any", 1, "0", "1", "2")]
-    assert queue.shares(tickets, ["0"]) == {Path("named"): None, Path("any"): ["0"]}
+    queued = tickets(("named", 1, "2"), ("any", 1, "012"))
+    assert queue.shares(queued, ["0"]) == {Path("named"): None, Path("any"): ["0"]}
 
 
 @given(
@@ -162,50 +169,54 @@ def test_a_run_waiting_for_a_busy_card_holds_up_nobody_on_the_others() -> None:
 def test_no_device_is_given_twice_and_nobody_gets_less_than_all_it_needs(
     wants: list[tuple[int, set[str]]], free: set[str]
 ) -> None:
-    tickets = [ticket(str(i), min(needs, len(allowed)), *sorted(allowed)) for i, (needs, allowed) in enumerate(wants)]
-    granted = queue.shares(tickets, sorted(free))
+    clipped = [(min(needs, len(allowed)), "".join(sorted(allowed))) for needs, allowed in wants]
+    queued = tickets(*((str(place), *want) for place, want in enumerate(clipped)))
+    granted = queue.shares(queued, sorted(free))
     given_out = [device for devices in granted.values() for device in devices or []]
     assert len(given_out) == len(set(given_out))
     assert set(given_out) <= free
-    for one in tickets:
-        devices = granted[one.path]
+    for path, one in queued.items():
+        devices = granted[path]
         assert devices is None or (len(devices) == one.needs and set(devices) <= set(one.allowed or ()))
-    if tickets and len(set(tickets[0].allowed or ()) & free) >= tickets[0].needs:
-        assert granted[tickets[0].path] is not None  # the first is never kept waiting without need
+    first = next(iter(queued.values()), None)
+    if first and len(set(first.allowed or ()) & free) >= first.needs:
+        assert granted[Path(first.run)] is not None  # the first is never kept waiting without need
 
 
-def test_the_line_is_in_order_of_arrival_and_forgets_the_dead() -> None:
+def give(path: Path, runner: Worker) -> None:
+    """Makes a ticket that runner's."""
+    ticket = queue.read(path)
+    ticket.pid, ticket.started, ticket.boot_time = runner.pid, runner.started, process.boot_time()
+    path.write_bytes(encode(ticket) + b"\n")
+
+
+def test_the_queue_is_in_order_of_arrival_and_forgets_the_dead() -> None:
     first, second = queue.draw("first", "cpu", 1, 1), queue.draw("second", "cpu", 1, 1)
     child = subprocess.Popen([sys.executable, "-c", ""])
     dead = process.identity(child.pid)
     child.wait()
-    queue.stand(second)
-    assert [one.run for one in queue.ahead_of(second)] == ["first", "second"]
-    record = {**lease.read_record(first), **dead, "boot_time": process.boot_time()}
-    first.write_text(json.dumps(record) + "\n")
-    assert [one.run for one in queue.ahead_of(second)] == ["second"]
+    queue.join(second, queue.read(second))
+    assert [one.run for one in queue.ahead_of(second).values()] == ["first", "second"]
+    give(first, dead)
+    assert [one.run for one in queue.ahead_of(second).values()] == ["second"]
     assert not first.exists()
 
 
-def test_a_frozen_runner_does_not_hold_up_the_line_but_keeps_its_place() -> None:
+def test_a_frozen_runner_does_not_hold_up_the_queue_but_keeps_its_place() -> None:
     frozen = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     first, second = queue.draw("frozen", "cpu", 1, 1), queue.draw("second", "cpu", 1, 1)
-    record = {**lease.read_record(first), **process.identity(frozen.pid), "boot_time": process.boot_time()}
-    first.write_text(json.dumps(record) + "\n")
+    give(first, process.identity(frozen.pid))
     frozen.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, frozen.pid, os.WSTOPPED)
-    assert [one.run for one in queue.ahead_of(second)] == ["second"]
+    assert [one.run for one in queue.ahead_of(second).values()] == ["second"]
     frozen.send_signal(signal.SIGCONT)
     os.waitid(os.P_PID, frozen.pid, os.WCONTINUED)
-    assert [one.run for one in queue.ahead_of(second)] == ["frozen", "second"]
+    assert [one.run for one in queue.ahead_of(second).values()] == ["frozen", "second"]
     frozen.communicate()
 
 
-DIVIDED = [
-    {"index": 0, "uuid": "GPU-0", "mig": None, "is_mig_parent": True},
-    *({"index": 0, "uuid": f"MIG-{i}", "mig": i} for i in range(2)),
-]
-CARDS = [{"index": i, "uuid": f"GPU-{i}", "mig": None, "memory_used": 0, "processes": []} for i in range(4)]
+DIVIDED = [Card(0, "GPU-0", is_mig_parent=True), *(Card(0, f"MIG-{i}", mig=i) for i in range(2))]
+CARDS = [Card(i, f"GPU-{i}", memory_used=0) for i in range(4)]
 
 
 def test_devices_asked_for_become_those_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,20 +239,20 @@ def test_devices_asked_for_become_those_of_this_machine(monkeypatch: pytest.Monk
         ("1,GPU-1", 2, CARDS, BadInput, "each card once"),
         ("0", 1, DIVIDED, BadInput, "GPU 0 is divided; name one of its MIG instances: 0:0, 0:1"),
         ("cpu", 100_000, CARDS, BadInput, "more processes than the"),
-        ("0", 1, [{"index": 0, "uuid": None, "error": "GPU is lost"}], NotFound, "GPU is lost"),
+        ("0", 1, [Card(0, error="GPU is lost")], NotFound, "GPU is lost"),
     ],
 )
 def test_devices_that_cannot_be_had_are_named_in_a_sentence(
-    asked: str, per_run: int, cards: list[dict[str, object]], error: type[Exception], words: str
+    asked: str, per_run: int, cards: list[Card], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         device_request.resolve(asked, per_run, None, cards)
 
 
 def test_somebody_elses_work_on_a_card_is_named() -> None:
-    busy = {**CARDS[2], "processes": [{"pid": 4711, "user": None, "memory": 18_200_000_000}]}
+    busy = replace(CARDS[2], processes=(CardProcess(4711, 18_200_000_000),))
     assert device_request.somebody_on(busy) == "GPU 2 used by another user, pid 4711, 18.2 GB"
-    unseen = {**CARDS[2], "memory_used": 9_000_000_000}
+    unseen = replace(CARDS[2], memory_used=9_000_000_000)
     assert device_request.somebody_on(unseen) == "GPU 2 used by somebody unseen, 9.0 GB"
     assert device_request.somebody_on(CARDS[2]) is None
 
@@ -265,13 +276,13 @@ def test_the_pause_counts_from_when_the_device_was_given_back() -> None:
 
 
 def test_the_reason_for_waiting_names_each_run_once_and_the_user_of_a_strangers(leases: Path) -> None:
-    waiter = Waiter({"id": "late"}, leases, None, lambda seconds: None, lambda words: None, look=lambda: CARDS)
+    record = RunRecord(id="late", config={})
+    waiter = Waiter(record, RunFolder(leases), None, lambda seconds: None, lambda words: None, look=lambda: CARDS)
     waiter.cards()
-    want = device_request.Want("cpu", 1, ())
-    mine = {"run": "run-a", "user": lease.user_name()}
+    mine = LeaseRecord(run="run-a", user=lease.user_name())
     held = {"core-0": mine, "core-1": mine, "core-2": None, "core-3": mine}
-    assert waiter._why(want, held, {}, 0) == "cores 0-1,3 used by run run-a"
-    other = {"run": "run-b", "user": "somebody-else"}
-    assert waiter._why(want, {"GPU-0": mine, "GPU-1": other, "GPU-3": other}, {}, 1) == (
+    assert waiter._why(held, {}, 0) == "cores 0-1,3 used by run run-a"
+    other = LeaseRecord(run="run-b", user="somebody-else")
+    assert waiter._why({"GPU-0": mine, "GPU-1": other, "GPU-3": other}, {}, 1) == (
         "GPU 0 used by run run-a; GPUs 1,3 used by run run-b of somebody-else; behind 1 earlier run"
     )

@@ -15,15 +15,15 @@ def test_what_was_written_is_read_once_and_in_order(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     writer, reader = MetricsWriter(path), MetricsReader(path)
     writer.write("train", 1, loss=2.0)
-    assert [record["loss"] for record in reader.read_new()[1]] == [2.0]
+    assert [line.values["loss"] for line in reader.read_new()[1]] == [2.0]
     writer.write("eval", 2, accuracy=0.5)
     writer.write("train", 3, loss=float("nan"))
-    restarted, records = reader.read_new()
+    restarted, lines = reader.read_new()
     assert not restarted
-    assert [(record["kind"], record["step"]) for record in records] == [("eval", 2), ("train", 3)]
+    assert [(line.kind, line.step) for line in lines] == [("eval", 2), ("train", 3)]
     assert reader.read_new() == (False, [])
     writer.close()
-    assert [record["step"] for record in read_metrics(path, "train")] == [1, 3]
+    assert [line.step for line in read_metrics(path, "train")] == [1, 3]
 
 
 def test_a_file_cut_by_a_resume_is_read_from_its_start(tmp_path: Path) -> None:
@@ -34,16 +34,16 @@ def test_a_file_cut_by_a_resume_is_read_from_its_start(tmp_path: Path) -> None:
     beside = tmp_path / "cut"
     beside.write_text('{"step": 1, "kind": "train"}\n')
     os.replace(beside, path)
-    restarted, records = reader.read_new()
+    restarted, lines = reader.read_new()
     assert restarted
-    assert [record["step"] for record in records] == [1]
+    assert [line.step for line in lines] == [1]
 
 
 def test_foreign_and_broken_lines_are_skipped_and_a_missing_file_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     assert read_metrics(path) == []
     path.write_bytes(b'\xff\xfe\n[1]\n{"step": 1}\nnot json\n{"step": 2, "kind": "eval"}\n')
-    assert [record["step"] for record in read_metrics(path)] == [2]
+    assert [line.step for line in read_metrics(path)] == [2]
 
 
 @settings(max_examples=50, deadline=None)
@@ -58,7 +58,7 @@ def test_however_the_appends_are_torn_each_record_is_read_exactly_once(
         with open(path, "ab") as file:
             file.write(content[start:end])
         start = max(start, min(end, len(content)))
-        seen += [record["step"] for record in reader.read_new()[1]]
+        seen += [line.step for line in reader.read_new()[1]]
     assert seen == list(range(7))
 
 
@@ -66,8 +66,8 @@ def test_long_backlogs_can_be_read_in_bites(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(f'{{"step": {step}, "kind": "train"}}\n' for step in range(100)))
     reader, seen = MetricsReader(path), []
-    while records := reader.read_new(max_bytes=200)[1]:
-        assert len(records) <= 8
-        seen += [record["step"] for record in records]
+    while lines := reader.read_new(max_bytes=200)[1]:
+        assert len(lines) <= 8
+        seen += [line.step for line in lines]
     assert seen == list(range(100))
     assert len(MetricsReader(path).read_new(max_bytes=5)[1]) == 1  # a line longer than the bite is not stuck upon

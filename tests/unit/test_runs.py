@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from oelm_core.errors import NotFound, Refused
 from oelm_core.runs import attempts, process, store
 from oelm_core.runs import folder as folders
-from oelm_core.runs.folder import RunFolder, create_from, write_json
+from oelm_core.runs.folder import RunFolder, create, write_json
+from oelm_core.runs.schema import Attempt, Headline, Result, RunRecord, RunState
 from oelm_core.runs.store import find_run, list_runs, read_run
 
 CONFIG = {
@@ -25,10 +27,11 @@ CONFIG = {
 }
 
 
-def make(root: Path, preset: str = "sst2-oelm", seed: int = 42, state: str = "finished", **extra: Any) -> RunFolder:
-    run = {"preset": preset, "config": CONFIG, "config_hash": "abc", "seed": seed, "created": 1000.0 + seed, **extra}
-    me = {**process.me(), "pid": None, "started": None}
-    return create_from(root, preset, seed, {"run": run, "state": {"state": state, "heartbeat": 0.0, "step": 3, **me}})
+def make(root: Path, preset: str = "sst2-oelm", seed: int = 42, state: str = "finished") -> RunFolder:
+    run = RunRecord(preset=preset, config=CONFIG, config_hash="abc", seed=seed, created=1000.0 + seed)
+    me = process.me()
+    here = {"host": me.host, "boot_id": me.boot_id, "boot_time": me.boot_time}
+    return create(root, run, RunState(state=state, heartbeat=0.0, step=3, **here))
 
 
 def write_metrics(run: RunFolder, *accuracies: float) -> None:
@@ -59,7 +62,7 @@ def test_a_folder_that_cannot_be_read_has_its_line_and_the_rest_goes_on(tmp_path
     (torn.path / "state.json").write_text("")
     found = {run.seed: run for run in list_runs(tmp_path)}
     assert found[1].state == "finished"
-    assert (found[2].state, found[2].message) == ("unknown", "run.json is not what a run writes.")
+    assert (found[2].state, found[2].message) == ("unknown", "run.json is not what a run writes: it is not JSON.")
     assert (found[9].state, found[9].preset) == ("unknown", "sst2-oelm")
     assert found[9].message == "run.json cannot be read: No such file or directory."
     assert found[3].state == "unknown"
@@ -67,11 +70,15 @@ def test_a_folder_that_cannot_be_read_has_its_line_and_the_rest_goes_on(tmp_path
 
 def test_a_number_that_is_none_does_not_hide_the_rest(tmp_path: Path) -> None:
     make(tmp_path, seed=1)
-    odd = make(tmp_path, seed=2, created=float("nan"))
-    write_json(odd.path / "state.json", {"state": "finished", "step": float("inf"), "heartbeat": float("nan")})
+    odd = make(tmp_path, seed=2)
+    described = json.loads((odd.path / "run.json").read_text())
+    (odd.path / "run.json").write_text(json.dumps({**described, "created": float("nan")}))
+    state = {"state": "finished", "step": float("inf"), "heartbeat": float("nan")}
+    (odd.path / "state.json").write_text(json.dumps(state))
     found = {run.seed: run for run in list_runs(tmp_path)}
     assert found[1].created == 1001.0
     assert (found[2].created, found[2].step, found[2].heartbeat) == (0.0, 0, None)
+    assert (found[2].state, found[2].dataset) == ("finished", "sst2")
 
 
 def test_the_metric_is_the_best_so_far_and_then_the_results(tmp_path: Path) -> None:
@@ -85,7 +92,7 @@ def test_the_metric_is_the_best_so_far_and_then_the_results(tmp_path: Path) -> N
     assert read_run(run).metric_value == 0.9
     os.replace(_cut(run), run.metrics)  # a resume cut the file back
     assert read_run(run).metric_value == 0.6
-    run.write_dict("result", {"metric": {"name": "accuracy", "value": 0.95}})
+    run.write(Result(metric=Headline("accuracy", 0.95)))
     assert read_run(run).metric_value == 0.95
 
 
@@ -119,11 +126,12 @@ def test_the_index_remembers_runs_that_are_over_and_notices_when_they_change(
     assert (tmp_path / ".index.json").exists()
     monkeypatch.setattr(store, "_remembered", {})
     monkeypatch.setattr(store.index, "_known", {})
-    monkeypatch.setattr(folders, "read_json", lambda path: pytest.fail(f"{path} was read again"))
+    monkeypatch.setattr(folders, "read_record", lambda path, kind: pytest.fail(f"{path} was read again"))
     assert list_runs(tmp_path) == before
     monkeypatch.undo()
-    state = run.read_dict("state") or {}
-    run.write_dict("state", {**state, "state": "failed"})  # resumed, and failed
+    state = run.read(RunState)
+    assert state is not None
+    run.write(replace(state, state="failed"))  # resumed, and failed
     assert [one.state for one in list_runs(tmp_path)] == ["failed"]
     (tmp_path / ".index.json").write_text("[]")
     monkeypatch.setattr(store, "_remembered", {})
@@ -142,10 +150,10 @@ def test_two_runs_of_the_same_second_never_share_a_folder(tmp_path: Path) -> Non
 
 
 def test_a_run_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, content: Any) -> None:
+    def full(path: Path, record: Any, durable: bool) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(folders, "write_json", full)
+    monkeypatch.setattr(folders, "write_record", full)
     with pytest.raises(Refused, match="No space left"):
         make(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -161,15 +169,19 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_an_attempt_is_claimed_once(tmp_path: Path) -> None:
     run = make(tmp_path)
-    assert attempts.claim(run, {"runner": process.me()}) == 1
+    first = Attempt(runner=process.me())
+    attempts.claim(run, first)
+    assert first.attempt == 1
     with pytest.raises(Refused, match="still running"):
-        attempts.claim(run, {"runner": process.me()})
-    attempts.update(run, 1, {"runner": process.me(), "ended": 1.0})
+        attempts.claim(run, Attempt(runner=process.me()))
+    attempts.update(run, replace(first, ended=1.0))
     results: list[object] = []
 
     def race() -> None:
+        attempt = Attempt(runner=process.me())
         try:
-            results.append(attempts.claim(run, {"runner": process.me()}))
+            attempts.claim(run, attempt)
+            results.append(attempt.attempt)
         except Refused as refusal:
             results.append(str(refusal))
 
@@ -185,7 +197,9 @@ def test_an_attempt_is_claimed_once(tmp_path: Path) -> None:
 
 def test_a_run_last_seen_on_another_host_needs_force(tmp_path: Path) -> None:
     run = make(tmp_path, state="running")
-    attempts.claim(run, {"runner": {**process.me(), "host": "node7"}})
+    attempts.claim(run, Attempt(runner=replace(process.me(), host="node7")))
+    mine = Attempt(runner=process.me())
     with pytest.raises(Refused, match="node7"):
-        attempts.claim(run, {"runner": process.me()})
-    assert attempts.claim(run, {"runner": process.me()}, force=True) == 2
+        attempts.claim(run, mine)
+    attempts.claim(run, mine, force=True)
+    assert mine.attempt == 2

@@ -5,16 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from oelm_core.launch.slurm.discovery import card_kind, parse_sinfo, propose
-from oelm_core.launch.slurm.script import render
 
 from oelm_core.config import as_dict, build_experiment, config_hash
 from oelm_core.config.plain_yaml import read_yaml
 from oelm_core.config.slurm import Site
 from oelm_core.errors import BadInput, Refused
-from oelm_core.launch import slurm
-from oelm_core.launch.slurm import rejection
-from oelm_core.launch.slurm.site import build_site, load_site, parse_overrides
+from oelm_core.launch.request import RunRequest
+from oelm_core.launch.slurm import submit
+from oelm_core.launch.slurm.site import (
+    build_site,
+    card_kind,
+    discover,
+    explain,
+    load_site,
+    parse_overrides,
+    parse_sinfo,
+    propose,
+)
 from oelm_core.runs.folder import RunFolder
 from tests.chaos.lab import experiment
 
@@ -92,7 +99,7 @@ def test_the_script_says_everything_sbatch_and_the_node_need(home: Path) -> None
         "test",
     )
     folder = RunFolder(home / "a folder" / "run-1")
-    text = render(
+    text = submit.render_script(
         site, folder, device="auto", per_run=2, cwd=Path("/data/my lab"), python="/opt/python", environment={}
     )
     lines = text.splitlines()
@@ -118,7 +125,9 @@ def test_the_script_says_everything_sbatch_and_the_node_need(home: Path) -> None
 
 
 def test_a_percent_sign_in_a_path_is_no_pattern_and_a_cpu_run_asks_for_no_card(home: Path) -> None:
-    text = render(Site(), RunFolder(home / "50%j" / "run"), device="cpu", per_run=1, cwd=home, environment={})
+    text = submit.render_script(
+        Site(), RunFolder(home / "50%j" / "run"), device="cpu", per_run=1, cwd=home, environment={}
+    )
     assert "50%%j/run/slurm/job.log" in text
     assert "--gres" not in text
 
@@ -139,9 +148,9 @@ def test_the_proposed_file_is_valid_and_names_the_partition_with_cards() -> None
 def test_without_sbatch_the_sentence_says_so_and_no_folder_appears(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(home))
     with pytest.raises(Refused, match="no sbatch on PATH"):
-        slurm.start(experiment())
+        submit.start(RunRequest(experiment(), 1))
     assert not (home / "runs").exists()
-    assert slurm.discover().proposal == ""
+    assert discover().proposal == ""
 
 
 @pytest.mark.parametrize(
@@ -156,6 +165,6 @@ def test_without_sbatch_the_sentence_says_so_and_no_folder_appears(home: Path, m
     ],
 )
 def test_a_refusal_keeps_slurms_words_and_adds_what_to_change(words: str, hint: str) -> None:
-    sentence = rejection.explain(words, Site())
+    sentence = explain(words, Site())
     assert words in sentence
     assert hint in sentence

@@ -51,9 +51,9 @@ def _cancel(folder: RunFolder, job: str, status: RunStatus, now: bool) -> RunSta
 
 
 def _unheard(folder: RunFolder, job: str, status: RunStatus, why: str) -> RunStatus:
-    """Slurm does not answer: a runner sees the request by itself, but a job in line stays there."""
+    """Slurm does not answer: a runner sees the request by itself, but a job in the queue stays there."""
     if status.state == "queued":
-        raise Refused(f"Slurm does not answer ({why}), so job {job} may stay in line; stop {folder.id} again later.")
+        raise Refused(f"Slurm does not answer ({why}), so job {job} may stay in the queue; stop it again later.")
     return RunStatus("stopping" if status.state in LIVE else status.state, status.reason, status.message)
 
 

@@ -114,7 +114,7 @@ class Job(NamedTuple):
         return None
 
     def requeue(self) -> str | None:
-        """Puts this job back in line (Slurm then ends it, this process with it); Slurm's words when it refuses."""
+        """Puts this job back in the queue (Slurm then ends it, this process with it); Slurm's words when it refuses."""
         for wait in (1.0, 3.0, 10.0, None):
             answer = call("scontrol", "requeue", self.id)
             if answer.ok:

@@ -8,98 +8,101 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
-from oelm_core.launch.slurm.command import is_silence, plain_words
-from oelm_core.launch.slurm.job_words import Word
 
+from oelm_core.config import as_dict
 from oelm_core.launch import remote_devices
-from oelm_core.launch.slurm import ask, job_states, job_words, submission
+from oelm_core.launch.slurm import commands, job_states, submission
+from oelm_core.launch.slurm.commands import JobInfo, JobsAnswer, is_silence, plain_words
 from oelm_core.launch.slurm.job import Job, current_job
-from oelm_core.runs.folder import RunFolder, create_from, write_json
+from oelm_core.runs.folder import RunFolder, create
+from oelm_core.runs.schema import Attempt, Outcome, RunRecord, RunState, SlurmJob
 from oelm_core.runs.store import Run, read_run
 from tests.chaos.lab import experiment
-from tests.run_factory import as_dict
 
 JOB = Job("7", 0, 1, "node1", ("0", "1"), 8, 2)
 
 
 def test_answers_of_squeue_scontrol_and_sacct_mean_the_same() -> None:
-    pending, running = ask.parse_squeue(
+    pending, running = commands.parse_squeue(
         "7|PENDING|Dependency|1790000000|1:00:00||afterok:5(unfulfilled),afterany:6|a|b\n"
         "8|RUNNING|None|1790000000|9:59|n[1-2]|(null)|run.1\n"
         "half a line\n"
     )
-    assert (pending.job, pending.reason, pending.waits_for, pending.name) == (
+    assert (pending.id, pending.reason, pending.waits_for, pending.name) == (
         "7",
         "Dependency",
         "afterok:5,afterany:6",
         "a|b",
     )
     assert (running.node, running.left, running.start, running.waits_for) == ("n[1-2]", "9:59", 1790000000.0, "")
-    [detailed] = ask.parse_scontrol(
+    [detailed] = commands.parse_scontrol(
         "scontrol: show job 9\nJobId=9 JobName=run.1 JobState=FAILED Reason=NonZeroExitCode ExitCode=0:9 NodeList=n3 "
         "StartTime=1790000000 Command=/x JobState.sh\n"
     )
-    assert (detailed.job, detailed.state, detailed.code, detailed.node) == ("9", "FAILED", "0:9", "n3")
-    cancelled, memory = ask.parse_sacct("7|CANCELLED by 1000|0:15|n1|run.1\n8|OUT_OF_ME+|0:125|n2|run.2\n")
+    assert (detailed.id, detailed.state, detailed.code, detailed.node) == ("9", "FAILED", "0:9", "n3")
+    cancelled, memory = commands.parse_sacct("7|CANCELLED by 1000|0:15|n1|run.1\n8|OUT_OF_ME+|0:125|n2|run.2\n")
     assert (cancelled.state, memory.state) == ("CANCELLED", "OUT_OF_MEMORY")
 
 
 @pytest.mark.parametrize(
-    ("word", "state", "reason"),
+    ("job", "state", "reason"),
     [
-        (Word("7", "OUT_OF_MEMORY"), "failed", "oom"),
-        (Word("7", "TIMEOUT", "TimeLimit"), "stopped", "timeout"),
-        (Word("7", "DEADLINE"), "stopped", "timeout"),
-        (Word("7", "PREEMPTED"), "stopped", "preempted"),
-        (Word("7", "NODE_FAIL"), "stopped", "node_fail"),
-        (Word("7", "BOOT_FAIL"), "stopped", "node_fail"),
-        (Word("7", "CANCELLED"), "stopped", "signal"),
-        (Word("7", "CANCELLED", "DependencyNeverSatisfied"), "stopped", "dependency"),
-        (Word("7", "FAILED", code="0:9"), "failed", "signal"),
-        (Word("7", "FAILED", code="2:0"), "failed", "error"),
-        (Word("7", "COMPLETED"), "lost", None),
-        (Word("7", "SOMETHING_NEW"), "failed", "error"),
+        (JobInfo("7", "OUT_OF_MEMORY"), "failed", "oom"),
+        (JobInfo("7", "TIMEOUT", "TimeLimit"), "stopped", "timeout"),
+        (JobInfo("7", "DEADLINE"), "stopped", "timeout"),
+        (JobInfo("7", "PREEMPTED"), "stopped", "preempted"),
+        (JobInfo("7", "NODE_FAIL"), "stopped", "node_fail"),
+        (JobInfo("7", "BOOT_FAIL"), "stopped", "node_fail"),
+        (JobInfo("7", "CANCELLED"), "stopped", "signal"),
+        (JobInfo("7", "CANCELLED", "DependencyNeverSatisfied"), "stopped", "dependency"),
+        (JobInfo("7", "FAILED", code="0:9"), "failed", "signal"),
+        (JobInfo("7", "FAILED", code="2:0"), "failed", "error"),
+        (JobInfo("7", "COMPLETED"), "lost", None),
+        (JobInfo("7", "SOMETHING_NEW"), "failed", "error"),
     ],
 )
-def test_every_way_to_end_is_told_apart(word: Word, state: str, reason: str | None) -> None:
-    told = job_words.ended(word, stop_asked=False)
-    assert (told.state, told.reason) == (state, reason)
-    assert "7" in (told.message or "")
-    if state == "stopped" and word.state != "CANCELLED":
-        assert job_words.ended(word, stop_asked=True).reason == "user"
+def test_every_way_to_end_is_told_apart(job: JobInfo, state: str, reason: str | None) -> None:
+    status = job_states.ended(job, stop_asked=False)
+    assert (status.state, status.reason) == (state, reason)
+    assert "7" in (status.message or "")
+    if state == "stopped" and job.state != "CANCELLED":
+        assert job_states.ended(job, stop_asked=True).reason == "user"
 
 
 def test_a_shortened_out_of_memory_is_still_out_of_memory() -> None:
-    [word] = ask.parse_sacct("8|OUT_OF_ME+|0:125|n2|run.2\n")
-    assert job_words.ended(word, stop_asked=False).reason == "oom"
+    [job] = commands.parse_sacct("8|OUT_OF_ME+|0:125|n2|run.2\n")
+    assert job_states.ended(job, stop_asked=False).reason == "oom"
 
 
 def test_why_a_job_waits_is_said_with_slurms_own_word_and_the_expected_start() -> None:
     now = time.mktime((2026, 5, 4, 10, 0, 0, 0, 0, -1))
-    assert job_words.pending(Word("7", "PENDING", "Priority", now + 5400), now).endswith(
+    assert job_states.pending(JobInfo("7", "PENDING", "Priority", now + 5400), now).endswith(
         "(Priority), start expected 11:30"
     )
-    assert "2026-05-05 10:00" in job_words.pending(Word("7", "PENDING", "Resources", now + 86400), now)
-    assert "limit of its owner (QOSMaxJobsPerUserLimit)" in job_words.pending(
-        Word("7", "PENDING", "QOSMaxJobsPerUserLimit"), now
+    assert "2026-05-05 10:00" in job_states.pending(JobInfo("7", "PENDING", "Resources", now + 86400), now)
+    assert "limit of its owner (QOSMaxJobsPerUserLimit)" in job_states.pending(
+        JobInfo("7", "PENDING", "QOSMaxJobsPerUserLimit"), now
     )
-    assert "lower time" in job_words.pending(Word("7", "PENDING", "PartitionTimeLimit"), now)
-    assert job_words.running(Word("7", "RUNNING", left="3:20:00", node="n4")) == "Slurm job 7 runs on n4, 3:20:00 left"
+    assert "lower time" in job_states.pending(JobInfo("7", "PENDING", "PartitionTimeLimit"), now)
+    assert (
+        job_states.running(JobInfo("7", "RUNNING", left="3:20:00", node="n4")) == "Slurm job 7 runs on n4, 3:20:00 left"
+    )
 
 
 def test_a_job_in_a_lane_names_the_one_before_it_and_the_run_it_was_told_to_wait_for() -> None:
-    lane = ask.parse_squeue(
+    lane = commands.parse_squeue(
         "5|RUNNING|None|0|1:00|n1|(null)|a\n"
         "6|PENDING|Dependency|N/A|1:00||afterany:5(unfulfilled)|b\n"
         "7|PENDING|Dependency|N/A|1:00||afterany:5(unfulfilled),afterany:6(unfulfilled)|c\n"
         "8|PENDING|Dependency|N/A|1:00||afterok:5(unfulfilled),afterany:5(unfulfilled),afterany:6(unfulfilled),"
         "afterany:7(unfulfilled)|d\n"
     )
-    others = {word.job: word for word in lane}
-    named = [job_words.directly(word, others).waits_for for word in lane]
+    others = {job.id: job for job in lane}
+    named = [job_states.directly(job, others).waits_for for job in lane]
     assert named == ["", "afterany:5", "afterany:6", "afterok:5,afterany:7"]
-    assert job_words.directly(lane[2], {"7": lane[2]}) == lane[2]  # nothing is known of the others: all are named
+    assert job_states.directly(lane[2], {"7": lane[2]}) == lane[2]  # nothing is known of the others: all are named
 
 
 def test_silence_is_no_refusal() -> None:
@@ -129,9 +132,9 @@ def test_only_the_jobs_own_runner_believes_it_is_in_a_job(monkeypatch: pytest.Mo
 
 def test_only_a_later_life_of_the_same_job_takes_its_run_over_unasked() -> None:
     again = JOB._replace(restart=1)
-    assert again.takes_over({"slurm": {"job": "7", "restart": 0}})
-    assert not JOB.takes_over({"slurm": {"job": "7", "restart": 0}})
-    assert not again.takes_over({"slurm": None})
+    assert again.takes_over(Attempt(slurm=SlurmJob("7", 0)))
+    assert not JOB.takes_over(Attempt(slurm=SlurmJob("7", 0)))
+    assert not again.takes_over(Attempt())
 
 
 def test_torchrun_goes_to_every_node_under_one_srun() -> None:
@@ -146,72 +149,72 @@ def test_torchrun_goes_to_every_node_under_one_srun() -> None:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     config = as_dict(experiment())
-    content = {"preset": "stand-in", "config": config, "seed": 1, "created": time.time(), "launcher": "slurm"}
-    state = {"state": "queued", "launcher": "slurm", "pid": None, "heartbeat": time.time() - 500}
-    folder = create_from(tmp_path / "runs", "stand-in", 1, {"run": content, "state": state})
-    submission.record(folder, replace(submission.intend(folder, None), job="7", asked=time.time() - 500))
+    record = RunRecord(preset="stand-in", config=config, seed=1, created=time.time(), launcher="slurm")
+    state = RunState(state="queued", launcher="slurm", heartbeat=time.time() - 500)
+    folder = create(tmp_path / "runs", record, state)
+    intent = submission.intend(folder, None)
+    submission.record(folder, msgspec.structs.replace(intent, job="7", asked=time.time() - 500))
     return read_run(folder)
 
 
-class Pretend(job_states.Desk):
-    """A desk that hears what the test says."""
+class Pretend(job_states.SlurmCache):
+    """Slurm as the test has it."""
 
-    def __init__(self, *heard: Word, silence: str | None = None) -> None:
+    def __init__(self, *jobs: JobInfo, silence: str | None = None) -> None:
         super().__init__()
-        self.heard, self.silence, self.asked = heard, silence, 0
+        self.jobs, self.silence, self.questions = jobs, silence, 0
 
-    def about(self, jobs: list[str], names: list[str], *, fresh: bool = False) -> job_states.Heard:
-        self.asked += 1
-        return job_states.Heard({word.job: word for word in self.heard}, frozenset([*jobs, *names]), self.silence)
+    def about(self, ids: list[str], names: list[str], *, fresh: bool = False) -> JobsAnswer:
+        self.questions += 1
+        return JobsAnswer({job.id: job for job in self.jobs}, self.silence, frozenset([*ids, *names]))
 
 
-def seen(run: Run, *heard: Word, silence: str | None = None) -> tuple[str, str | None]:
-    [after] = job_states.overlay([run], Pretend(*heard, silence=silence))
+def seen(run: Run, *jobs: JobInfo, silence: str | None = None) -> tuple[str, str | None]:
+    [after] = job_states.overlay([run], Pretend(*jobs, silence=silence))
     return after.state, after.reason
 
 
 def test_a_queued_run_stays_queued_without_a_runner_until_slurm_says_otherwise(run: Run) -> None:
     assert run.state == "queued"
     assert seen(run, silence="no answer") == ("queued", None)
-    assert seen(run, Word("7", "PENDING", "Resources")) == ("queued", None)
-    assert seen(run, Word("7", "RUNNING", node="n1")) == ("queued", None)
+    assert seen(run, JobInfo("7", "PENDING", "Resources")) == ("queued", None)
+    assert seen(run, JobInfo("7", "RUNNING", node="n1")) == ("queued", None)
     assert seen(run) == ("lost", None)
-    desk = Pretend()
-    job_states.overlay([run], desk)
-    assert desk.asked == 0  # nobody asks for ever about a job that Slurm forgot
+    slurm = Pretend()
+    job_states.overlay([run], slurm)
+    assert slurm.questions == 0  # nobody asks for ever about a job that Slurm forgot
 
 
 def test_slurms_last_word_is_kept_and_not_asked_for_again(run: Run) -> None:
-    assert seen(run, Word("7", "OUT_OF_MEMORY")) == ("failed", "oom")
-    desk = Pretend()
-    [after] = job_states.overlay([run], desk)
-    assert (after.state, after.reason, desk.asked) == ("failed", "oom", 0)
-    write_json(run.folder.path / "state.json", {"state": "running", "heartbeat": time.time() + 1, "host": "elsewhere"})
-    assert seen(read_run(run.folder), Word("7", "RUNNING", node="n1")) == ("running", None)
+    assert seen(run, JobInfo("7", "OUT_OF_MEMORY")) == ("failed", "oom")
+    slurm = Pretend()
+    [after] = job_states.overlay([run], slurm)
+    assert (after.state, after.reason, slurm.questions) == ("failed", "oom", 0)
+    run.folder.write(RunState(state="running", heartbeat=time.time() + 1, host="elsewhere"))
+    assert seen(read_run(run.folder), JobInfo("7", "RUNNING", node="n1")) == ("running", None)
 
 
 def test_the_workers_own_word_counts_more_than_slurms(run: Run) -> None:
-    write_json(run.folder.path / "outcome.json", {"state": "failed", "reason": "nonfinite", "message": "loss is NaN"})
-    assert seen(run, Word("7", "FAILED", code="1:0")) == ("failed", "nonfinite")
+    run.folder.write(Outcome("failed", "nonfinite", "loss is NaN"))
+    assert seen(run, JobInfo("7", "FAILED", code="1:0")) == ("failed", "nonfinite")
 
 
 def test_a_run_on_a_silent_node_is_running_when_slurm_says_so(run: Run) -> None:
-    state = {"state": "running", "host": "n9", "boot_id": "x", "pid": 5, "heartbeat": time.time() - 300}
-    write_json(run.folder.path / "state.json", state)
+    run.folder.write(RunState(state="running", host="n9", boot_id="x", pid=5, heartbeat=time.time() - 300))
     stale = read_run(run.folder)
     assert stale.state == "unknown"
-    assert seen(stale, Word("7", "RUNNING", node="n9")) == ("running", None)
-    assert seen(stale, Word("7", "NODE_FAIL", node="n9")) == ("stopped", "node_fail")
+    assert seen(stale, JobInfo("7", "RUNNING", node="n9")) == ("running", None)
+    assert seen(stale, JobInfo("7", "NODE_FAIL", node="n9")) == ("stopped", "node_fail")
 
 
 def test_a_stop_by_signal_may_be_a_preemption_that_starts_again(run: Run) -> None:
-    ended = {"state": "stopped", "reason": "signal", "heartbeat": time.time(), "ended": time.time() - 5, "attempt": 1}
-    write_json(run.folder.path / "state.json", ended)
+    now = time.time()
+    run.folder.write(RunState(state="stopped", reason="signal", heartbeat=now, ended=now - 5, attempt=1))
     stopped = read_run(run.folder)
-    assert seen(stopped, Word("7", "PENDING", "BeginTime")) == ("queued", None)
-    assert seen(stopped, Word("7", "COMPLETING")) == ("stopping", "signal")
-    assert seen(stopped, Word("7", "RUNNING", start=time.time(), node="n1")) == ("queued", None)
-    assert seen(stopped, Word("7", "PREEMPTED")) == ("stopped", "preempted")
+    assert seen(stopped, JobInfo("7", "PENDING", "BeginTime")) == ("queued", None)
+    assert seen(stopped, JobInfo("7", "COMPLETING")) == ("stopping", "signal")
+    assert seen(stopped, JobInfo("7", "RUNNING", start=time.time(), node="n1")) == ("queued", None)
+    assert seen(stopped, JobInfo("7", "PREEMPTED")) == ("stopped", "preempted")
 
 
 def test_many_readers_ask_one_question_every_few_seconds_and_rarely_while_slurm_is_silent(
@@ -219,20 +222,20 @@ def test_many_readers_ask_one_question_every_few_seconds_and_rarely_while_slurm_
 ) -> None:
     clock, calls = [0.0], []
 
-    def about(jobs: list[str], patience: float) -> ask.Told:
-        calls.append(jobs)
-        return ask.Told({}, "no answer" if len(calls) > 1 else None)
+    def about(ids: list[str], patience: float) -> JobsAnswer:
+        calls.append(ids)
+        return JobsAnswer({}, "no answer" if len(calls) > 1 else None)
 
-    monkeypatch.setattr(ask, "about_jobs", about)
-    desk = job_states.Desk(lambda: clock[0])
+    monkeypatch.setattr(job_states, "about_jobs", about)
+    cache = job_states.SlurmCache(lambda: clock[0])
     for now, expected in ((0.0, 1), (1.0, 1), (2.9, 1), (3.1, 2), (10.0, 2), (18.2, 3)):
         clock[0] = now
-        desk.about(["7"], [])
+        cache.about(["7"], [])
         assert len(calls) == expected
 
 
 def test_of_two_submissions_at_once_only_one_is_made(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "numbers", lambda folder: [])  # both looked before either wrote
+    monkeypatch.setattr(submission, "_numbers", lambda folder: [])  # both looked before either wrote
     with pytest.raises(Exception, match="just submitted"):
         submission.intend(run.folder, None)
 

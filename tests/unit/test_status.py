@@ -12,7 +12,9 @@ import pytest
 
 from oelm_core.launch.worker_exit import judge, last_words
 from oelm_core.runs import process
-from oelm_core.runs.status import Observer, RunStatus, derive
+from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Outcome, RunState, Worker
+from oelm_core.runs.status import Observer, RunStatus, derive, run_status
 
 NOW = 1_000_000.0
 RUNNER, WORKER = 100, 200
@@ -22,22 +24,20 @@ def reader(*alive: int, host: str = "here", boot: str = "boot-1", now: float = N
     return Observer(host, boot, now, lambda pid, started, booted: pid in alive)
 
 
-def state(**values: Any) -> dict[str, Any]:
-    return {
+def state(**values: Any) -> RunState:
+    usual: dict[str, Any] = {
         "state": "running",
-        "reason": None,
-        "message": None,
         "host": "here",
         "boot_id": "boot-1",
         "pid": RUNNER,
         "started": 1.0,
-        "workers": [{"pid": WORKER, "started": 2.0}],
+        "workers": [Worker(WORKER, 2.0)],
         "heartbeat": NOW - 0.5,
-        **values,
     }
+    return RunState(**{**usual, **values})
 
 
-OUTCOME = {"state": "finished", "reason": "completed", "message": "best 0.9", "step": 5}
+OUTCOME = Outcome("finished", "completed", "best 0.9", 5)
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,17 @@ OUTCOME = {"state": "finished", "reason": "completed", "message": "best 0.9", "s
         (state(state="queued", pid=None, workers=[]), None, reader(), "queued"),
         (state(state="queued", pid=None, workers=[]), None, reader(now=NOW + 11), "lost"),
         (state(state="queued", pid=None, workers=[]), None, reader(now=NOW - 86400), "lost"),  # clock set back a day
-        (None, None, reader(), "unknown"),
-        ({"state": "dancing"}, None, reader(), "unknown"),
+        (RunState(state="dancing"), None, reader(), "unknown"),
     ],
 )
 def test_the_true_state_follows_from_who_lives_and_who_spoke_last(
-    written: dict[str, Any] | None, outcome: dict[str, Any] | None, here: Observer, expected: str
+    written: RunState, outcome: Outcome | None, here: Observer, expected: str
 ) -> None:
     assert derive(written, outcome, here).state == expected
+
+
+def test_without_a_state_file_nothing_is_known(tmp_path: Path) -> None:
+    assert run_status(RunFolder(tmp_path)).state == "unknown"
 
 
 def test_an_unknown_run_shows_the_age_of_its_heartbeat() -> None:
@@ -72,23 +75,24 @@ def test_an_unknown_run_shows_the_age_of_its_heartbeat() -> None:
 
 
 def test_a_runner_that_lives_but_is_silent_is_told() -> None:
-    truth = derive(state(), None, reader(RUNNER, now=NOW + 599.5))
-    assert truth == ("running", None, "Its runner lives but has said nothing for 10 min.")
+    status = derive(state(), None, reader(RUNNER, now=NOW + 599.5))
+    assert status == ("running", None, "Its runner lives but has said nothing for 10 min.")
 
 
 def test_a_living_process_is_known_by_its_birth_and_a_reused_pid_is_not() -> None:
     me = process.me()
-    assert process.is_alive(me["pid"], me["started"], me["boot_time"])
-    assert process.is_alive(me["pid"], me["started"])
-    assert not process.is_alive(me["pid"], me["started"] + 60, me["boot_time"])
-    assert not process.is_alive(me["pid"], None, me["boot_time"])
-    assert not process.is_alive(None, me["started"])
+    assert process.is_alive(me.pid, me.started, me.boot_time)
+    assert process.is_alive(me.pid, me.started)
+    assert me.started is not None
+    assert not process.is_alive(me.pid, me.started + 60, me.boot_time)
+    assert not process.is_alive(me.pid, None, me.boot_time)
+    assert not process.is_alive(None, me.started)
 
 
 def test_identity_survives_a_clock_that_jumps(monkeypatch: pytest.MonkeyPatch) -> None:
     me = process.me()
-    monkeypatch.setattr(process, "boot_time", lambda: me["boot_time"] + 3600.0)  # what setting the clock does
-    assert process.is_alive(me["pid"], me["started"], me["boot_time"])
+    monkeypatch.setattr(process, "boot_time", lambda: (me.boot_time or 0.0) + 3600.0)  # what setting the clock does
+    assert process.is_alive(me.pid, me.started, me.boot_time)
 
 
 def test_a_zombie_is_dead() -> None:
@@ -109,13 +113,13 @@ def test_descendants_reach_through_the_generations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "outcome", "conditions", "expected"),
+    ("code", "outcome", "conditions", "expected"),
     [
         (0, OUTCOME, {}, ("finished", "completed")),
         (1, OUTCOME, {}, ("finished", "completed")),  # torchrun's own exit code counts for nothing
-        (0, {"state": "stopped", "reason": "signal"}, {"stop_asked": True}, ("stopped", "user")),
-        (0, {"state": "stopped", "reason": "user"}, {}, ("stopped", "signal")),
-        (75, {"state": "stopped", "reason": "preempted"}, {"stop_asked": True}, ("stopped", "preempted")),
+        (0, Outcome("stopped", "signal"), {"stop_asked": True}, ("stopped", "user")),
+        (0, Outcome("stopped", "user"), {}, ("stopped", "signal")),
+        (75, Outcome("stopped", "preempted"), {"stop_asked": True}, ("stopped", "preempted")),
         (-9, None, {}, ("failed", "signal")),
         (-9, None, {"kernel_killed": True}, ("failed", "oom")),
         (137, None, {"kernel_killed": True}, ("failed", "oom")),
@@ -123,18 +127,18 @@ def test_descendants_reach_through_the_generations() -> None:
         (-9, None, {"stop_asked": True}, ("stopped", "user")),
         (-15, None, {"signalled": True}, ("stopped", "signal")),
         (1, None, {"log_tail": "  exitcode  : -9 (pid: 7)\n"}, ("failed", "signal")),
-        (1, {"state": "stopped", "reason": "signal"}, {"log_tail": "exitcode : -9"}, ("failed", "signal")),
-        (1, {"state": "failed", "reason": "data"}, {"log_tail": "exitcode : -9"}, ("failed", "data")),
+        (1, Outcome("stopped", "signal"), {"log_tail": "exitcode : -9"}, ("failed", "signal")),
+        (1, Outcome("failed", "data"), {"log_tail": "exitcode : -9"}, ("failed", "data")),
         (75, None, {}, ("stopped", "preempted")),
         (0, None, {}, ("failed", "error")),
         (3, None, {}, ("failed", "error")),
     ],
 )
 def test_how_a_worker_ended(
-    status: int, outcome: dict[str, Any] | None, conditions: dict[str, Any], expected: tuple[str, str]
+    code: int, outcome: Outcome | None, conditions: dict[str, Any], expected: tuple[str, str]
 ) -> None:
     known: dict[str, Any] = {"stop_asked": False, "signalled": False, "kernel_killed": False, **conditions}
-    assert judge(status, outcome, **known)[:2] == expected
+    assert judge(code, outcome, **known)[:2] == expected
 
 
 def test_the_last_words_of_a_log_go_into_the_message() -> None:
