@@ -69,7 +69,7 @@ def _print(chosen: list[Run]) -> None:
                 ",".join(run.devices) or "-",
                 f"{count(run.step)}/{count(run.total)}",
                 metric(run.metric_name, run.metric_value),
-                duration(now - run.created if run.created else None),
+                duration(now - run.created) if run.created else "-",
                 _why(run),
             ]
             for run in chosen
