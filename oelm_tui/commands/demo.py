@@ -21,8 +21,8 @@ def demo(
     again: Annotated[bool, typer.Option("--again", help="Train anew even where a finished run is here.")] = False,
 ) -> None:
     """Train the demo study on the CPU (seed 42) and print its comparison."""
-    from oelm_core.launch.study import start_study
-
+    from oelm_core.launch import launcher
+    from oelm_core.launch.request import LaunchRequest
     from oelm_tui.commands.compare import print_study
     from oelm_tui.commands.run import follow_to_end
 
@@ -33,8 +33,10 @@ def demo(
     if len(missing) < len(arms):
         done = len(arms) - len(missing)
         note(f"{done} of {len(arms)} demo runs are finished already; `oelm demo --again` trains anew.")
-    folders = start_study(study.id, missing, [SEED], device="cpu", command=sys.argv)
-    if folders:
+    request = LaunchRequest(study=study.id, seeds=(SEED,), device="cpu")
+    wanted = {arm.id for arm in missing}
+    runs = [one for one in request.requests(found, sys.argv) if one.experiment.id in wanted]
+    if folders := launcher.start_all("local", runs):
         follow_to_end(folders)
     print_study(study, found)
     note("tiny models on generated text show the lab at work; they are no evidence about OELM.")

@@ -1,45 +1,78 @@
-"""The Reason tab of a run that ended badly: cause, what to do, and the log just before the traceback."""
+"""Why a run ended: each reason in words, what to do about it, and the Reason tab with the log before the traceback."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from oelm_tui.logs.clean import pieces
-from oelm_tui.render.run_rows import REASONS
 from oelm_tui.snapshots.detail import Detail
 from oelm_tui.text import Line, folded, heading, named, wrapped
 
-ADVICE = {
-    "oom": "Lower train.batch_size and raise train.accumulate by the same factor: the same batch in less memory.",
-    "nonfinite": "Lower train.lr or lengthen the warm-up. A plain resume would meet the same batch again.",
-    "data": "Look at the data's path, columns and labels; `oelm doctor` says which sets can be reached.",
-    "config": "The settings do not fit together; the message names the key.",
-    "dependency": "The run it waited for did not finish. Launch it with --after-any, or resume the other one first.",
-    "timeout": "The time limit came before the end. Resume goes on from the newest checkpoint.",
-    "preempted": "The cluster took the node back. Resume goes on from the newest checkpoint.",
-    "node_fail": "The node failed. Resume goes on from the newest checkpoint on another one.",
-    "disk": "Free some space (old checkpoints: delete finished runs), then resume: the previous checkpoint is whole.",
-    "signal": "Something killed it from outside. Resume goes on from the newest checkpoint.",
-    "error": "The traceback below says where. After mending the cause, resume.",
+
+class ReasonWords(NamedTuple):
+    short: str
+    """For a row of a table; "" where the run's own message says more."""
+    advice: str = ""
+
+
+_RESUME = "Resume continues from the newest checkpoint."
+REASONS = {
+    "oom": ReasonWords(
+        "out of memory",
+        "Lower train.batch_size and raise train.accumulate by the same factor: the same batch in less memory.",
+    ),
+    "nonfinite": ReasonWords(
+        "non-finite loss",
+        "Lower train.lr or lengthen the warm-up. A plain resume would meet the same batch again.",
+    ),
+    "data": ReasonWords(
+        "data", "Look at the data's path, columns and labels; `oelm doctor` says which sets can be reached."
+    ),
+    "config": ReasonWords("configuration", "The settings do not fit together; the message names the key."),
+    "dependency": ReasonWords(
+        "dependency failed",
+        "The run it waited for did not finish. Launch it with --after-any, or resume the other one first.",
+    ),
+    "timeout": ReasonWords("time limit", f"The time limit came before the end. {_RESUME}"),
+    "preempted": ReasonWords("preempted", f"The cluster took the node back. {_RESUME}"),
+    "node_fail": ReasonWords(
+        "node failed", "The node failed. Resume continues on another one, from the newest checkpoint."
+    ),
+    "disk": ReasonWords(
+        "disk",
+        "Free some space (old checkpoints: delete finished runs), then resume: the previous checkpoint is whole.",
+    ),
+    "signal": ReasonWords("killed by a signal", f"Something killed it from outside. {_RESUME}"),
+    "error": ReasonWords("", "The traceback below says where. After fixing the cause, resume."),
+    "user": ReasonWords("", "Somebody stopped it. Resume continues from its checkpoint."),
 }
-_ENDING = {"exit_code": "exit code", "signal": "signal", "host": "host", "from_step": "started at step"}
-LOST = "Its processes are gone without a word (a reboot, or kill -9). Resume goes on from the newest checkpoint."
+LOST = f"Its processes are gone without a word (a reboot, or kill -9). {_RESUME}"
+
+
+def words_for(reason: str | None) -> ReasonWords:
+    """The words for a reason's code; empty ones for a reason without."""
+    return REASONS.get(reason or "", ReasonWords(""))
 
 
 def reason_lines(detail: Detail, width: int, ascii_only: bool = False) -> list[Line]:
     run = detail.view.run
-    cause = REASONS.get(run.reason or "", run.reason or run.state)
-    lines: list[Line] = [[(f"{run.state}: {cause}", "bad|bold")]]
+    words = words_for(run.reason)
+    lines: list[Line] = [[(f"{run.state}: {words.short or run.reason or run.state}", "bad|bold")]]
     if run.message:
         lines += wrapped(run.message, width)
-    advice = LOST if run.state == "lost" else ADVICE.get(run.reason or "", "")
-    if run.state == "stopped" and run.reason == "user":
-        advice = "Somebody stopped it. Resume goes on from its checkpoint."
+    advice = LOST if run.state == "lost" else words.advice
     if advice:
         lines += [[], heading("What to do"), *wrapped(advice, width)]
-    last = detail.attempts[-1] if detail.attempts else {}
     lines += [[], heading("How it ended"), named("step", f"{run.step} of {run.total or '?'}")]
-    for key, title in _ENDING.items():
-        if last.get(key) is not None:
-            lines.append(named(title, str(last[key])))
+    if detail.attempts:
+        last = detail.attempts[-1]
+        facts = {
+            "exit code": last.exit_code,
+            "signal": last.signal,
+            "host": last.host,
+            "started at step": last.from_step,
+        }
+        lines += [named(title, str(fact)) for title, fact in facts.items() if fact is not None]
     if len(detail.attempts) > 1:
         lines.append(named("attempts", str(len(detail.attempts))))
     if detail.trouble:

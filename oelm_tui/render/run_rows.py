@@ -12,6 +12,7 @@ from oelm_core.metric import metric_named
 from oelm_core.registry import method_name
 from oelm_tui import glyphs
 from oelm_tui.glyphs import STATE_ROLES, bar
+from oelm_tui.render.reason import words_for
 from oelm_tui.run_filter import Query
 from oelm_tui.snapshots.remote_cards import short_card
 from oelm_tui.snapshots.run_view import PASSING, RunView
@@ -53,7 +54,7 @@ def remark(view: RunView) -> Cell:
     if view.alarm is not None and view.alarm.kind in PASSING:
         return (view.alarm.words, "bad")
     if run.state in ("failed", "lost"):
-        return (REASONS.get(run.reason or "", "") or run.message or run.state, "bad")
+        return (words_for(run.reason).short or run.message or run.state, "bad")
     if run.state in ("waiting", "queued", "unknown"):
         return (run.message or run.state, "wait")
     if run.state == "stopped" and run.reason not in (None, "user"):
@@ -62,34 +63,18 @@ def remark(view: RunView) -> Cell:
     return (words, "faint")
 
 
-REASONS = {
-    "oom": "out of memory",
-    "nonfinite": "non-finite loss",
-    "data": "data",
-    "config": "configuration",
-    "dependency": "dependency failed",
-    "timeout": "time limit",
-    "preempted": "preempted",
-    "node_fail": "node failed",
-    "disk": "disk",
-    "signal": "killed by a signal",
-}
-
-
 def row_of(view: RunView, now: float) -> Row:
     run = view.run
     role = STATE_ROLES.get(run.state, "")
-    over = run.state in ("finished", "stopped", "failed", "lost")
+    over = run.is_over
     total = formatting.count(run.total) if run.total else ""
     step = (
         formatting.count(run.step) if over and run.step == run.total else f"{formatting.count(run.step)}/{total or '?'}"
     )
     metric = ""
     if run.metric_value is not None:
-        lower = run.metric_name in ("perplexity", "loss")
-        arrow = glyphs.signs.down if lower else glyphs.signs.up
-        value = formatting.metric_value(run.metric_name, run.metric_value)
-        metric = f"{metric_named(run.metric_name).short} {value} {arrow}"
+        arrow = glyphs.signs.up if metric_named(run.metric_name).higher_is_better else glyphs.signs.down
+        metric = f"{formatting.metric(run.metric_name, run.metric_value)} {arrow}"
     left: Cell = (formatting.duration(view.left), "") if not over else (formatting.duration(view.took), "faint")
     return Row(
         run.id,
@@ -139,7 +124,7 @@ def headline(view: RunView, with_bar: bool = True) -> Line:
     """State, step, time left and metric of a run in one line; the end of it is left out where it gets narrow."""
     run = view.run
     role = STATE_ROLES.get(run.state, "")
-    state = REASONS.get(run.reason or "", run.state) if run.state == "failed" else run.state
+    state = (words_for(run.reason).short if run.state == "failed" else "") or run.state
     parts: Line = [(f" {glyphs.signs.state(run.state)} ", role), (f"{run.preset} ", "label")]
     parts.append((f"{method_name(run.method)} s{run.seed} ", ""))
     parts.append((f"{state} ", role))
@@ -152,8 +137,7 @@ def headline(view: RunView, with_bar: bool = True) -> Line:
     if view.left is not None:
         parts.append((f"{formatting.duration(view.left)} left ", ""))
     if run.metric_value is not None:
-        value = formatting.metric_value(run.metric_name, run.metric_value)
-        parts.append((f"{metric_named(run.metric_name).short} {value} ", "accent"))
+        parts.append((f"{formatting.metric(run.metric_name, run.metric_value)} ", "accent"))
     return [*parts, (" ", "")]
 
 

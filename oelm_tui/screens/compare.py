@@ -294,7 +294,7 @@ class Compare(Screen[None]):
         from oelm_tui.screens.side_by_side import SideBySide
 
         known = [arm for arm in arms[:2] if arm.runs and arm.runs[-1] in snapshot.by_id]
-        folders = [(arm.id, snapshot.by_id[arm.runs[-1]].run.folder.path) for arm in known]
+        folders = [(arm.id, snapshot.by_id[arm.runs[-1]].run.folder) for arm in known]
         self.app.push_screen(SideBySide(folders))
 
     def action_export(self) -> None:

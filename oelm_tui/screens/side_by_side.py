@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.screen import Screen
 
+from oelm_core.runs.evaluations import read_samples
+from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Sample
 from oelm_tui.actions import bindings
 from oelm_tui.render.measured import sample_lines
-from oelm_tui.snapshots.comparing import samples_of
 from oelm_tui.widgets.bars import ActionTabs
 from oelm_tui.widgets.lines import ScrollLines
 
 if TYPE_CHECKING:
     from oelm_tui.app import OelmApp
+
+MOST = 400
+"""Newest samples of an arm that are shown."""
 
 
 class SideBySide(Screen[None]):
@@ -28,10 +32,10 @@ class SideBySide(Screen[None]):
     """
     app: OelmApp
 
-    def __init__(self, folders: Sequence[tuple[str, Path]]) -> None:
+    def __init__(self, folders: Sequence[tuple[str, RunFolder]]) -> None:
         super().__init__()
         self._folders = folders
-        self._samples: list[list[Mapping[str, Any]]] = []
+        self._samples: list[list[Sample]] = []
 
     def compose(self) -> ComposeResult:
         bar = ActionTabs("samples", "leave", id="compare-title")
@@ -47,12 +51,12 @@ class SideBySide(Screen[None]):
         self.query_one("#side-0").focus()
 
         def read() -> None:
-            found = [samples_of(path) for _, path in self._folders]
+            found = [read_samples(folder.samples, MOST) for _, folder in self._folders]
             self.app.call_from_thread(self._take, found)
 
         self.app.in_thread(read)
 
-    def _take(self, samples: list[list[Mapping[str, Any]]]) -> None:
+    def _take(self, samples: list[list[Sample]]) -> None:
         self._samples = samples
         self._fill()
 
@@ -62,7 +66,7 @@ class SideBySide(Screen[None]):
     def _fill(self) -> None:
         for number, found in enumerate(self._samples):
             text = self.query_one(f"#side-{number}", ScrollLines)
-            text.show(sample_lines(tuple(reversed(found)), max(20, text.size.width)))
+            text.show(sample_lines(found, max(20, text.size.width)))
 
     def action_leave(self) -> None:
         self.dismiss(None)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oelm_core.errors import LabError
 from oelm_tui.snapshots.run_view import RunView
@@ -49,8 +47,7 @@ class Compared:
 
 
 def group_key(view: RunView) -> tuple[str, str, str]:
-    model = view.run.config.get("model")
-    return view.run.family, view.run.dataset, str(model.get("name", "")) if isinstance(model, dict) else ""
+    return view.run.family, view.run.dataset, str(view.run.setting("model.name", ""))
 
 
 def pages(snapshot: Snapshot, presets: Sequence[str], runs: Sequence[str]) -> list[Page]:
@@ -93,20 +90,3 @@ def compare(request: CompareRequest) -> Compared:
     except LabError as error:
         return Compared(page, request.baseline, None, str(error))
     return Compared(page, request.baseline, found)
-
-
-def samples_of(folder: Path) -> list[Mapping[str, Any]]:
-    """The newest generated texts of a run, newest first."""
-    try:
-        lines = (folder / "samples.jsonl").read_bytes().split(b"\n")
-    except OSError:
-        return []
-    found: list[Mapping[str, Any]] = []
-    for line in reversed(lines[-400:]):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and isinstance(record.get("text"), str):
-            found.append(record)
-    return found

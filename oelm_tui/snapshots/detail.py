@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from oelm_core.runs.folder import RunFolder, read_json
+from oelm_core.runs import attempts
+from oelm_core.runs.evaluations import read_samples
+from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Attempt, Checks, Record, Result, Sample
 from oelm_tui.logs.reader import LogFile
 from oelm_tui.logs.search import last_trouble
 from oelm_tui.snapshots.columns import Columns, ColumnsReader
 from oelm_tui.snapshots.run_view import RunView
 
 KEPT = 6
-FILES = ("result", "checks", "timing_stats", "run", "outcome", "notes")
+"""Runs whose columns and logs are kept open."""
 SAMPLES = 200
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,10 @@ class Detail:
     view: RunView
     columns: Columns
     others: tuple[tuple[RunView, Columns], ...] = ()
-    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """result, checks, timing_stats, run, outcome as read; missing ones are empty."""
-    samples: tuple[Mapping[str, Any], ...] = ()
-    attempts: tuple[Mapping[str, Any], ...] = ()
+    result: Result | None = None
+    checks: Checks | None = None
+    samples: tuple[Sample, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
     trouble: tuple[bytes, ...] = ()
     """For a failed run: the log from a little before its traceback."""
     last_line: bytes = b""
@@ -53,7 +58,7 @@ class DetailReader:
     def __init__(self) -> None:
         self._columns: OrderedDict[Path, ColumnsReader] = OrderedDict()
         self._logs: OrderedDict[Path, LogFile] = OrderedDict()
-        self._files: dict[Path, tuple[Any, Any]] = {}
+        self._files: dict[Path, tuple[tuple[int, int, int], Any]] = {}
         self._last: Detail | None = None
 
     def read(self, request: DetailRequest) -> Detail | None:
@@ -68,9 +73,10 @@ class DetailReader:
             view,
             self._reader(view).columns,
             tuple((other, self._reader(other).columns) for other in request.others),
-            {name: self._json(folder, name) for name in FILES},
-            self._samples(folder.samples),
-            self._attempts(folder),
+            self._record(folder, Result),
+            self._record(folder, Checks),
+            self._when_changed(folder.samples, lambda: tuple(read_samples(folder.samples, SAMPLES))) or (),
+            tuple(attempts.read_all(folder)),
             *self._log_end(view),
             points=tuple(n for r in readers for n in (r.columns.size, r.columns.share)),
             loading=any(reader.behind for reader in readers),
@@ -91,20 +97,8 @@ class DetailReader:
             self._columns.move_to_end(path)
         return reader
 
-    def _json(self, folder: RunFolder, name: str) -> Mapping[str, Any]:
-        path = folder.path / f"{name}.json"
-        return self._when_changed(path, lambda: read_json(path) or {}) or {}
-
-    def _attempts(self, folder: RunFolder) -> tuple[Mapping[str, Any], ...]:
-        try:
-            names = sorted(folder.attempts.glob("[0-9]*.json"), key=lambda path: (len(path.stem), path.stem))
-        except OSError:
-            return ()
-        found = (self._when_changed(path, lambda path=path: read_json(path)) for path in names)
-        return tuple(content for content in found if content)
-
-    def _samples(self, path: Path) -> tuple[Mapping[str, Any], ...]:
-        return self._when_changed(path, lambda: _read_samples(path)) or ()
+    def _record(self, folder: RunFolder, kind: type[R]) -> R | None:
+        return self._when_changed(folder.path / kind.FILE, lambda: folder.read(kind))
 
     def _log_end(self, view: RunView) -> tuple[tuple[bytes, ...], bytes]:
         """(lines around the trouble, last line of the log)."""
@@ -121,7 +115,7 @@ class DetailReader:
             return (), last
         return self._when_changed(path, lambda: _around_trouble(log)) or (), last
 
-    def _when_changed(self, path: Path, read: Any) -> Any:
+    def _when_changed(self, path: Path, read: Callable[[], T]) -> T | None:
         try:
             status = path.stat()
             mark = (status.st_mtime_ns, status.st_size, status.st_ino)
@@ -133,7 +127,8 @@ class DetailReader:
             if len(self._files) > 200:
                 self._files.clear()
             known = self._files[path] = (mark, read())
-        return known[1]
+        content: T = known[1]
+        return content
 
 
 def _around_trouble(log: LogFile, before: int = 8, most: int = 60) -> tuple[bytes, ...]:
@@ -142,22 +137,3 @@ def _around_trouble(log: LogFile, before: int = 8, most: int = 60) -> tuple[byte
         return tuple(line.shown for line in log.last_page(20).lines)
     lines = [line.shown for line in log.page_from(place, most, -before).lines]
     return tuple(lines)
-
-
-def _read_samples(path: Path) -> tuple[Mapping[str, Any], ...]:
-    try:
-        with open(path, "rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - 4_000_000))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return ()
-    found = []
-    for line in lines[-SAMPLES - 1 :]:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and "text" in record:
-            found.append(record)
-    return tuple(found)

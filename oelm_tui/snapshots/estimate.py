@@ -6,9 +6,10 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oelm_core import formatting
+from oelm_core.runs.schema import Result
 from oelm_tui.snapshots import work
 from oelm_tui.snapshots.run_view import RunView
 
@@ -145,9 +146,10 @@ def _memory(experiment: Experiment, alike: Sequence[RunView], on: str) -> tuple[
 
 
 def _peak(view: RunView, on: str) -> float | None:
-    memory: Any = (view.run.folder.read_dict("result") or {}).get("memory")
-    value = memory.get("host_peak" if on == "cpu" else "device_peak") if isinstance(memory, dict) else None
-    return float(value) if isinstance(value, (int, float)) else None
+    result = view.run.folder.read(Result)
+    if result is None:
+        return None
+    return result.memory.host_peak if on == "cpu" else result.memory.device_peak
 
 
 def _times(ratio: float) -> str:
@@ -161,18 +163,15 @@ def _runs(count: int) -> str:
 def _alike(view: RunView, experiment: Experiment) -> bool:
     if view.run.family != experiment.family or view.run.dataset != experiment.data.name:
         return False  # cheap questions first: the rest needs run.json
-    model, train, data = (view.run.config.get(name) for name in ("model", "train", "data"))
-    return (
-        isinstance(model, dict)
-        and isinstance(train, dict)
-        and isinstance(data, dict)
-        and model.get("name") == experiment.model.name
-        and data.get("max_length") == experiment.data.max_length
-        and train.get("batch_size") == experiment.train.batch_size
-        and train.get("accumulate") == experiment.train.accumulate
-    )
+    same = {
+        "model.name": experiment.model.name,
+        "data.max_length": experiment.data.max_length,
+        "train.batch_size": experiment.train.batch_size,
+        "train.accumulate": experiment.train.accumulate,
+    }
+    return all(view.run.setting(key) == value for key, value in same.items())
 
 
 def _same_length(view: RunView, experiment: Experiment) -> bool:
-    train = view.run.config.get("train") or {}
-    return bool(train.get("epochs") == experiment.train.epochs and train.get("max_steps") is None)
+    run = view.run
+    return bool(run.setting("train.epochs") == experiment.train.epochs) and run.setting("train.max_steps") is None

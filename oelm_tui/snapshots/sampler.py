@@ -13,7 +13,7 @@ import msgspec
 
 from oelm_core.errors import LabError
 from oelm_core.launch.launcher import log_path
-from oelm_core.runs.folder import RUN_ID, RunFolder
+from oelm_core.runs.folder import RUN_ID, RunFolder, read_json, write_json
 from oelm_core.runs.schema import MetricLine, Notes
 from oelm_core.runs.store import Run, list_runs, read_run
 from oelm_tui.snapshots.cards import Card, Machine
@@ -150,7 +150,9 @@ def read_notes(run: Run) -> Notes:
 
 def write_notes(run: Run, **changes: Any) -> None:
     """Joins changes into notes.json; what other readers wrote there stays."""
-    run.folder.write(msgspec.structs.replace(read_notes(run), **changes))
+    path = run.folder.path / Notes.FILE
+    changed = msgspec.structs.replace(read_notes(run), **changes)
+    write_json(path, {**(read_json(path) or {}), **msgspec.to_builtins(changed)})
 
 
 def _same(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oelm_core.launch.remote_devices import Sample
+from oelm_core.launch.remote_devices import DeviceSample
 from oelm_core.runs.folder import RunFolder, read_json
 from oelm_core.runs.store import Run, read_run
 from oelm_tui.settings import Settings
@@ -59,7 +59,7 @@ def test_the_devices_pane_says_when_another_machine_was_last_heard_of(lab):
 
 
 def test_a_run_without_a_sample_is_unknown_and_not_idle():
-    card = card_of(Sample("GPT-02-s42", "node7", ("cpu:0-3",), None, None, None, None, None))
+    card = card_of(DeviceSample("GPT-02-s42", "node7", ("cpu:0-3",), None, None, None, None, None))
     assert card.index == "node7:cpu"
     assert card.utilisation is None
     assert card.heard is None

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from oelm_core.devices.card import Card, CardProcess
 from oelm_core.registry import method_name
-from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.folder import RunFolder, write_json
+from oelm_core.runs.schema import MetricLine, Notes
 from oelm_core.runs.store import read_run
 from oelm_tui.actions import ACTIONS
 from oelm_tui.glyphs import ASCII, bar, sparkline
@@ -24,9 +26,9 @@ from oelm_tui.settings import Settings
 from oelm_tui.snapshots import columns as columns_module
 from oelm_tui.snapshots.background import Desk
 from oelm_tui.snapshots.cards import History, Machine, card_of
-from oelm_tui.snapshots.columns import ColumnsReader, Tail
+from oelm_tui.snapshots.columns import ColumnsReader, MetricsTail
 from oelm_tui.snapshots.detail import DetailReader, DetailRequest
-from oelm_tui.snapshots.run_view import Notes, alarm_of, pace_of, view_of
+from oelm_tui.snapshots.run_view import alarm_of, pace_of, view_of
 from oelm_tui.snapshots.sampler import LabSampler, newest_runs, read_notes, write_notes
 from oelm_tui.text import Column, Row, fit, width_of
 from oelm_tui.widgets.row_table import lay_out, placed
@@ -38,8 +40,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_lab(tmp_path_factory.mktemp("lab") / ".oelm")
 
 
-def train(step: int, t: float, **values: float) -> dict:
-    return {"kind": "train", "step": step, "t": t, "loss": 1.0, **values}
+def train(step: int, t: float, **values: float) -> MetricLine:
+    return MetricLine(step, "train", t, {"loss": 1.0, **values})
 
 
 @pytest.fixture
@@ -104,9 +106,9 @@ def test_a_loss_that_stays_non_finite_is_one_trouble_and_not_a_new_one_with_each
 
 
 def test_notes_of_others_survive_ours(lab, running):
-    write_notes(running, tags=["a"], someone_elses=1)
+    write_json(running.folder.path / "notes.json", {"tags": ["a"], "someone_elses": 1})
     write_notes(running, note="ours")
-    assert read_notes(running) == Notes(("a",), "ours", 0.0)
+    assert read_notes(running) == Notes(tags=["a"], note="ours", seen=0.0)
     assert json.loads((running.folder.path / "notes.json").read_text())["someone_elses"] == 1
     (running.folder.path / "notes.json").unlink()
 
@@ -207,12 +209,12 @@ def test_tokens_of_an_evaluation_are_those_of_the_training_step_before_it(tmp_pa
 def test_the_tail_keeps_the_newest_records_and_reads_only_what_is_new(tmp_path):
     path = tmp_path / "metrics.jsonl"
     write_metrics(path, range(2000))
-    tail = Tail(kept=10)
-    assert [record["step"] for record in tail.read(path)] == list(range(1990, 2000))
+    tail = MetricsTail(path, kept=10)
+    assert [line.step for line in tail.read()] == list(range(1990, 2000))
     write_metrics(path, range(2000, 2003), "a")
-    assert [record["step"] for record in tail.read(path)][-3:] == [2000, 2001, 2002]
+    assert [line.step for line in tail.read()][-3:] == [2000, 2001, 2002]
     write_metrics(path, range(2))
-    assert [record["step"] for record in tail.read(path)] == [0, 1]
+    assert [line.step for line in tail.read()] == [0, 1]
 
 
 def test_a_detail_is_told_once_and_again_when_a_file_changed(lab, running):
@@ -351,12 +353,10 @@ def test_bars_and_sparklines_are_as_wide_as_asked_even_for_the_unknown():
 
 
 def test_a_lost_card_stays_in_the_list_with_its_error():
-    from oelm_core.devices import Gpu, GpuProcess
-
-    lost = card_of(Gpu(index=0, error="GPU is lost"))
-    theirs = card_of(Gpu(index=1, processes=(GpuProcess(7, "user4", "python", 2**30, None),)))
-    ours = card_of(Gpu(index=2, lease="GPT-01-s42"))
-    assert [card.whose for card in (lost, theirs, ours, card_of(Gpu(index=3)))] == ["lost", "other", "ours", "free"]
+    lost = card_of(Card(index=0, error="GPU is lost"))
+    theirs = card_of(Card(index=1, processes=(CardProcess(7, 2**30, "user4", "python"),)))
+    ours = card_of(Card(index=2, lease="GPT-01-s42"))
+    assert [card.whose for card in (lost, theirs, ours, card_of(Card(index=3)))] == ["lost", "other", "ours", "free"]
     history = History()
     machine = Machine("host", (lost, theirs, ours))
     history.add(machine)

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from oelm_core.launch import local
-from oelm_core.launch import study as study_launch
-from oelm_core.runs.folder import write_json
-from oelm_tui.launch_form import Plan, launch, would_wait
+from oelm_core.launch.request import RunRequest
+from oelm_core.runs.schema import PeakMemory, Result
+from oelm_tui.launch_form import LaunchForm, would_wait
 from oelm_tui.screens.dialogs import help_lines
 from oelm_tui.screens.launch import Launch
 from oelm_tui.snapshots.estimate import estimate
@@ -23,15 +23,14 @@ from tests.run_factory import write_run
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
-    made: list[dict] = []
+def started(monkeypatch: pytest.MonkeyPatch) -> list[RunRequest]:
+    made: list[RunRequest] = []
 
-    def start(experiment, **options):
-        made.append({"id": experiment.id, "lr": experiment.train.lr, **options})
-        return SimpleNamespace(id=f"{experiment.id}-s{options.get('seed')}")
+    def start(request: RunRequest) -> SimpleNamespace:
+        made.append(request)
+        return SimpleNamespace(id=f"{request.experiment.id}-s{request.seed}")
 
     monkeypatch.setattr(local, "start", start)
-    monkeypatch.setattr(study_launch, "start", start)
     return made
 
 
@@ -93,11 +92,11 @@ def test_launching_two_marked_presets_starts_both_on_the_chosen_card(lab, starte
         app.screen.query_one("#devices-choice").go_to("3")
         await press(pilot, "space", "ctrl+s")
         await wait_until(pilot, lambda: len(started) == 2)
-        assert [(one["id"], one["device"], one["seed"]) for one in started] == [
+        assert [(one.experiment.id, one.device, one.seed) for one in started] == [
             ("sst2-baseline", "3", 42),
             ("sst2-oelm", "3", 42),
         ]
-        assert started[0]["command"] == ["oelm", "run", "sst2-baseline", "sst2-oelm", "--device", "3"]
+        assert started[0].command == ("oelm", "run", "sst2-baseline", "sst2-oelm", "--device", "3")
         await wait_until(pilot, lambda: "started 2 runs" in said(app))
         assert app.screen.tree_of_presets.marked == set()  # the next l starts something else
 
@@ -140,17 +139,18 @@ def test_without_waiting_a_card_of_our_own_that_is_busy_is_refused_too(lab, star
 
 def test_auto_waits_only_when_no_card_is_free():
     taken = [card for card in cards() if card.whose != "free"]
-    assert would_wait(Plan(("a",)), cards()) == ""
-    assert would_wait(Plan(("a",)), taken) == "every card is busy; choose another card, or let it wait"
-    assert would_wait(Plan(("a",), per_run="2"), cards()).startswith("2 free cards are needed and 1 found")
-    assert would_wait(Plan(("a",), device="cpu"), taken) == would_wait(Plan(("a",)), ()) == ""
+    assert would_wait(LaunchForm(("a",)), cards()) == ""
+    assert would_wait(LaunchForm(("a",)), taken) == "every card is busy; choose another card, or let it wait"
+    assert would_wait(LaunchForm(("a",), per_run="2"), cards()).startswith("2 free cards are needed and 1 found")
+    assert would_wait(LaunchForm(("a",), device="cpu"), taken) == would_wait(LaunchForm(("a",)), ()) == ""
 
 
 def test_several_arms_after_the_last_run_all_wait_for_that_run(lab, started):
     """As the headless command does: the second arm does not wait for the first."""
-    launch(Plan(("sst2-baseline", "sst2-oelm"), after="@last"), catalogue(), lambda _: None)
+    form = LaunchForm(("sst2-baseline", "sst2-oelm"), after="@last")
+    form.request().start(catalogue(), [], lambda _: None)
     newest = max(path.name for path in (lab / "runs").iterdir() if path.name.startswith("XNLI-02"))
-    assert [one["after"] for one in started] == [newest, newest]
+    assert [one.after for one in started] == [newest, newest]
 
 
 def test_a_marked_arm_in_a_folded_group_is_launched_too(lab):
@@ -190,7 +190,7 @@ def test_a_study_launches_its_arms_interleaved(lab, started):
         assert "oelm study sst2" in text_of(app)
         await press(pilot, "ctrl+s")
         await wait_until(pilot, lambda: len(started) >= 2)
-        assert {one["study"] for one in started} == {"sst2"}
+        assert {one.study for one in started} == {"sst2"}
 
     drive(lab, script)
 
@@ -208,14 +208,17 @@ def test_the_launch_form_is_usable_at_80x24(lab):
     drive(lab, script, (80, 24))
 
 
-def test_a_plan_becomes_the_command_that_does_the_same():
-    plan = Plan(("GPT-02",), device="2,3", per_run="2", seeds="1 2", settings="train.lr=1e-4", after="@last")
-    assert " ".join(plan.command()) == (
+def test_a_form_becomes_the_command_that_does_the_same():
+    form = LaunchForm(("GPT-02",), device="2,3", per_run="2", seeds="1 2", settings="train.lr=1e-4", after="@last")
+    assert " ".join(form.request().command()) == (
         "oelm run GPT-02 --device 2,3 --per-run 2 --seed 1 --seed 2 --set train.lr=1e-4 --after @last"
     )
-    study = Plan((), "sst2", seeds="42 43", launcher="slurm", presets="my presets")
-    assert shlex.join(study.command()) == "oelm study sst2 --seed 42 --seed 43 --launcher slurm --presets 'my presets'"
-    assert shlex.join(Plan((), "sst2", seeds="7 9, 7").command()) == "oelm study sst2 --seed 7 --seed 9"
+    study = LaunchForm((), "sst2", seeds="42 43", launcher="slurm", presets="my presets")
+    assert (
+        shlex.join(study.request().command())
+        == "oelm study sst2 --seed 42 --seed 43 --launcher slurm --presets 'my presets'"
+    )
+    assert shlex.join(LaunchForm((), "sst2", seeds="7 9, 7").request().command()) == "oelm study sst2 --seed 7 --seed 9"
 
 
 @pytest.mark.parametrize(
@@ -234,17 +237,18 @@ def test_without_earlier_runs_the_time_is_not_guessed():
     assert "not measured" in cost.memory_from
 
 
-def earlier(lab: Path, preset: str, devices: list[str], number: int = 90, **result) -> RunView:
+def earlier(lab: Path, preset: str, devices: list[str], number: int = 90, memory: PeakMemory | None = None) -> RunView:
     """A finished run of a preset that took 100 s for 1,000 steps."""
     run = write_run(lab / "runs", catalogue().experiments[preset], number=number)
-    write_json(run.folder.path / "result.json", {**(run.folder.read_dict("result") or {}), **result})
+    if memory is not None:
+        run.folder.write(Result(memory=memory))
     changed = dataclasses.replace(run, devices=devices, state="finished", step=1000, attempt=1)
     return RunView(changed, took=100.0)
 
 
 def test_time_and_memory_come_from_earlier_runs_of_the_same_thing_on_the_same_kind_of_device(lab):
     gpt = catalogue().experiments["GPT-02"]
-    on_cpu = earlier(lab, "GPT-01", ["cpu:0-1"], memory={"host_peak": 3e9, "device_peak": None})
+    on_cpu = earlier(lab, "GPT-01", ["cpu:0-1"], memory=PeakMemory(host_peak=3_000_000_000))
     cost = estimate(gpt, [on_cpu], "cpu")
     assert (cost.seconds, cost.seconds_sign) == (10_000.0, "about")
     assert "an earlier run" in cost.seconds_from

@@ -8,7 +8,8 @@ import shutil
 
 import pytest
 
-from oelm_core.launch import local, slurm
+from oelm_core.launch import local
+from oelm_core.launch.slurm import cancel
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.store import read_run
 from oelm_tui.app import write_crash
@@ -28,7 +29,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
 
 
 def test_a_run_of_slurms_is_stopped_through_slurm(lab, calls, monkeypatch):
-    monkeypatch.setattr(slurm, "stop", lambda run, now=False: calls.append(("scancel", run.id, now)))
+    monkeypatch.setattr(cancel, "stop", lambda run, now=False: calls.append(("scancel", run.id, now)))
     run = read_run(RunFolder(lab / "runs" / run_id("GPT-02", 2)))
     perform("stop", [RunView(dataclasses.replace(run, launcher="slurm"))], lambda words, bad: None)
     assert calls == [("scancel", run.id, False)]
