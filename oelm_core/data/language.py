@@ -8,14 +8,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from oelm_core.data import prepare, sets
 from oelm_core.data.tokenizers import tokenizer_hash
 from oelm_core.errors import BadData, NotFound
-from oelm_core.runs.folder import read_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -51,16 +50,8 @@ def load(
 
 
 def _prepared_folder(data: Data) -> Path | None:
-    if data.path:
-        folder = Path(data.path).expanduser()
-        return folder if is_prepared(folder) else None
-    folder = sets.kept_folder(data.name)
-    return folder if is_prepared(folder) else None
-
-
-def is_prepared(folder: Path) -> bool:
-    manifest = read_json(folder / "manifest.json") if folder.is_dir() else None
-    return manifest is not None and manifest.get("kind") == "tokens"
+    folder = Path(data.path).expanduser() if data.path else sets.kept_folder(data.name)
+    return folder if prepare.read_manifest(folder) else None
 
 
 def _prepare_small(data: Data, tokenizer: PreTrainedTokenizerFast, cache: Path, say: Callable[[str], None]) -> Path:
@@ -75,18 +66,16 @@ def _prepare_small(data: Data, tokenizer: PreTrainedTokenizerFast, cache: Path, 
     if data.path:
         _refuse_large(Path(data.path).expanduser(), data)
     sources = prepare.text_sources(data.name, data.path, (data.text or ["text"])[0])
-    held_out = None
-    if data.validation == "random":
-        held_out = prepare.HeldOut(data.validation_fraction, data.validation_seed)
-        if "validation" in sources:
-            say(f"{sources['validation'].where} is left aside: data.validation is random, as the recipe says")
+    held_out = prepare.HeldOut.of(data)
+    if held_out and "validation" in sources:
+        say(f"{sources['validation'].where} is left aside: data.validation is random, as the recipe says")
     identity = [{split: source.identity for split, source in sources.items()}, tokenizer_hash(tokenizer), str(held_out)]
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = cache / "tokens" / f"{data.name}-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.parent / f".{folder.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several runs started at once tokenise once
-        if not is_prepared(folder):
+        if not prepare.read_manifest(folder):
             say(f"tokenising {data.name} from {sources['train'].where}")
             prepare.write_tokens(folder, data.name, sources, tokenizer, held_out)
     return folder
@@ -104,15 +93,16 @@ def _refuse_large(path: Path, data: Data) -> None:
 
 def open_prepared(folder: Path, data: Data, tokenizer: PreTrainedTokenizerFast) -> LanguageData:
     """Memory-maps a prepared folder and cuts it as the experiment says; refuses one made otherwise."""
-    manifest = read_json(folder / "manifest.json") or {}
-    made_with = manifest["tokenizer"]
-    if made_with["hash"] != tokenizer_hash(tokenizer):
+    manifest = prepare.read_manifest(folder)
+    if manifest is None:
+        raise BadData(f"{folder}: holds no prepared tokens; see: oelm data prepare.")
+    if manifest.tokenizer.hash != tokenizer_hash(tokenizer):
         raise BadData(
-            f"{folder}: prepared with another tokenizer ({made_with['size']} tokens, {made_with['hash']}; the"
+            f"{folder}: prepared with another tokenizer ({manifest.tokenizer}; the"
             f" experiment's has {len(tokenizer)}, {tokenizer_hash(tokenizer)}); set data.tokenizer or prepare it again."
         )
     train = _stream(folder, manifest, "train")
-    prepared = manifest.get("max_tokens")
+    prepared = manifest.max_tokens
     if prepared is not None and (data.max_tokens is None or data.max_tokens > len(train)):
         raise BadData(
             f"{folder}: only the first {prepared} tokens were prepared, the experiment asks for"
@@ -127,34 +117,32 @@ def open_prepared(folder: Path, data: Data, tokenizer: PreTrainedTokenizerFast) 
             f"{folder}: {len(train)} training and {len(validation)} validation tokens are too few"
             f" for sequences of {data.max_length}."
         )
-    kept = {name: split["sha256"] for name, split in manifest["splits"].items()}
+    kept = {name: split.sha256 for name, split in manifest.splits.items()}
     cut = [kept, data.validation, data.validation_fraction, data.max_tokens]
     fingerprint = hashlib.sha256(json.dumps(cut, sort_keys=True).encode()).hexdigest()[:16]
-    return LanguageData(data.name, train, validation, manifest["end_token"], fingerprint)
+    return LanguageData(data.name, train, validation, manifest.end_token, fingerprint)
 
 
-def _stream(folder: Path, manifest: dict[str, Any], split: str) -> np.ndarray:
-    about = manifest["splits"][split]
-    file = folder / about["file"]
-    dtype = np.dtype(manifest["dtype"])
-    if not file.is_file() or file.stat().st_size != about["tokens"] * dtype.itemsize:
+def _stream(folder: Path, manifest: prepare.Manifest, split: str) -> np.ndarray:
+    about = manifest.splits[split]
+    file = folder / about.file
+    dtype = np.dtype(manifest.dtype)
+    if not file.is_file() or file.stat().st_size != about.tokens * dtype.itemsize:
         raise BadData(f"{file}: does not match its manifest; delete {folder} and prepare it again.")
     return np.memmap(file, dtype, mode="r")
 
 
-def _cut(train: np.ndarray, folder: Path, manifest: dict[str, Any], data: Data) -> tuple[np.ndarray, np.ndarray]:
+def _cut(train: np.ndarray, folder: Path, manifest: prepare.Manifest, data: Data) -> tuple[np.ndarray, np.ndarray]:
     if data.validation == "tail":
         held = max(1, round(len(train) * data.validation_fraction))
         return train[:-held], train[-held:]
-    wanted = (
-        {"fraction": data.validation_fraction, "seed": data.validation_seed} if data.validation == "random" else None
-    )
-    if manifest.get("held_out") != wanted:
+    wanted = prepare.HeldOut.of(data)
+    if manifest.held_out != wanted:
         raise BadData(
-            f"{folder}: its validation text was held out as {manifest.get('held_out') or 'its own split'} but the"
+            f"{folder}: its validation text was held out as {manifest.held_out or 'its own split'} but the"
             f" experiment asks for {wanted or 'its own split'}; prepare it again into another folder."
         )
-    if "validation" not in manifest["splits"]:
+    if "validation" not in manifest.splits:
         raise BadData(
             f"{folder}: there is no validation text; add a validation file or write --set data.validation=tail."
         )
