@@ -20,7 +20,7 @@ from oelm_core.bench.steps import Calls, like_sst2
 from oelm_core.bench.turns import paired_ratio, take_turns
 from oelm_core.data import packing
 from oelm_core.data.language import sequence_count, sequences
-from oelm_core.data.prepare import TextSource, write_tokens
+from oelm_core.data.token_files import TextSource, write_tokens
 from oelm_core.formatting import count, measured_time
 
 WORDS = 12_000

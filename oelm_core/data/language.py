@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oelm_core.data import prepare, sets
+from oelm_core.data import prepare, sets, token_files
 from oelm_core.data.tokenizers import tokenizer_hash
 from oelm_core.errors import BadData, NotFound
 
@@ -51,7 +51,7 @@ def load(
 
 def _prepared_folder(data: Data) -> Path | None:
     folder = Path(data.path).expanduser() if data.path else sets.kept_folder(data.name)
-    return folder if prepare.read_manifest(folder) else None
+    return folder if token_files.read_manifest(folder) else None
 
 
 def _prepare_small(data: Data, tokenizer: PreTrainedTokenizerFast, cache: Path, say: Callable[[str], None]) -> Path:
@@ -66,7 +66,7 @@ def _prepare_small(data: Data, tokenizer: PreTrainedTokenizerFast, cache: Path, 
     if data.path:
         _refuse_large(Path(data.path).expanduser(), data)
     sources = prepare.text_sources(data.name, data.path, (data.text or ["text"])[0])
-    held_out = prepare.HeldOut.of(data)
+    held_out = token_files.HeldOut.of(data)
     if held_out and "validation" in sources:
         say(f"{sources['validation'].where} is left aside: data.validation is random, as the recipe says")
     identity = [{split: source.identity for split, source in sources.items()}, tokenizer_hash(tokenizer), str(held_out)]
@@ -75,9 +75,9 @@ def _prepare_small(data: Data, tokenizer: PreTrainedTokenizerFast, cache: Path, 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.parent / f".{folder.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several runs started at once tokenise once
-        if not prepare.read_manifest(folder):
+        if not token_files.read_manifest(folder):
             say(f"tokenising {data.name} from {sources['train'].where}")
-            prepare.write_tokens(folder, data.name, sources, tokenizer, held_out)
+            token_files.write_tokens(folder, data.name, sources, tokenizer, held_out)
     return folder
 
 
@@ -93,7 +93,7 @@ def _refuse_large(path: Path, data: Data) -> None:
 
 def open_prepared(folder: Path, data: Data, tokenizer: PreTrainedTokenizerFast) -> LanguageData:
     """Memory-maps a prepared folder and cuts it as the experiment says; refuses one made otherwise."""
-    manifest = prepare.read_manifest(folder)
+    manifest = token_files.read_manifest(folder)
     if manifest is None:
         raise BadData(f"{folder}: holds no prepared tokens; see: oelm data prepare.")
     if manifest.tokenizer.hash != tokenizer_hash(tokenizer):
@@ -123,7 +123,7 @@ def open_prepared(folder: Path, data: Data, tokenizer: PreTrainedTokenizerFast) 
     return LanguageData(data.name, train, validation, manifest.end_token, fingerprint)
 
 
-def _stream(folder: Path, manifest: prepare.Manifest, split: str) -> np.ndarray:
+def _stream(folder: Path, manifest: token_files.Manifest, split: str) -> np.ndarray:
     about = manifest.splits[split]
     file = folder / about.file
     dtype = np.dtype(manifest.dtype)
@@ -132,11 +132,11 @@ def _stream(folder: Path, manifest: prepare.Manifest, split: str) -> np.ndarray:
     return np.memmap(file, dtype, mode="r")
 
 
-def _cut(train: np.ndarray, folder: Path, manifest: prepare.Manifest, data: Data) -> tuple[np.ndarray, np.ndarray]:
+def _cut(train: np.ndarray, folder: Path, manifest: token_files.Manifest, data: Data) -> tuple[np.ndarray, np.ndarray]:
     if data.validation == "tail":
         held = max(1, round(len(train) * data.validation_fraction))
         return train[:-held], train[-held:]
-    wanted = prepare.HeldOut.of(data)
+    wanted = token_files.HeldOut.of(data)
     if manifest.held_out != wanted:
         raise BadData(
             f"{folder}: its validation text was held out as {manifest.held_out or 'its own split'} but the"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from oelm_core.config import Data, build_experiment
-from oelm_core.data import language, prepare
+from oelm_core.data import language, prepare, token_files
 from oelm_core.data.tokenizers import word_tokenizer
 from oelm_core.errors import BadInput, NotFound, Refused
 from tests.training_runs import GPT
@@ -91,11 +91,11 @@ class Interrupt(Exception):
 def test_an_interrupted_preparation_goes_on_and_gives_the_same_files(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepare, "SHARD", 3)
+    monkeypatch.setattr(token_files, "SHARD", 3)
     tokenizer = word_tokenizer(WORDS)
-    held_out = prepare.HeldOut(0.3, 42)
+    held_out = token_files.HeldOut(0.3, 42)
     sources = prepare.text_sources("mine", str(texts))
-    whole = prepare.write_tokens(tmp_path / "whole", "mine", sources, tokenizer, held_out)
+    whole = token_files.write_tokens(tmp_path / "whole", "mine", sources, tokenizer, held_out)
     read = {"documents": 0}
     original = sources["train"].documents
 
@@ -104,7 +104,7 @@ def test_an_interrupted_preparation_goes_on_and_gives_the_same_files(
             read["documents"] += 1
             yield document
 
-    watched = {**sources, "train": prepare.TextSource("x", sources["train"].identity, None, None, counted)}
+    watched = {**sources, "train": token_files.TextSource("x", sources["train"].identity, None, None, counted)}
     broken = tmp_path / "broken"
     for stop_at in (4, 7, 16):
 
@@ -113,25 +113,29 @@ def test_an_interrupted_preparation_goes_on_and_gives_the_same_files(
                 raise Interrupt
 
         with pytest.raises(Interrupt):
-            prepare.write_tokens(broken, "mine", watched, tokenizer, held_out, stop)
+            token_files.write_tokens(broken, "mine", watched, tokenizer, held_out, stop)
         with open(broken / "train.bin.part", "ab") as part:
             part.write(b"half a shard")  # what a kill in the middle of a write leaves
     journal = json.loads((broken / "journal.json").read_text())
     assert journal["documents"] == 18
-    prepare.write_tokens(broken, "mine", watched, tokenizer, held_out)
+    token_files.write_tokens(broken, "mine", watched, tokenizer, held_out)
     for name in ("train.bin", "validation.bin"):
         assert (broken / name).read_bytes() == (whole / name).read_bytes()
     assert not (broken / "journal.json").exists()
 
 
-@pytest.mark.parametrize("held_out", [None, prepare.HeldOut(0.3, 42)])
+@pytest.mark.parametrize("held_out", [None, token_files.HeldOut(0.3, 42)])
 @pytest.mark.parametrize("killed_before", ["validation.bin", "manifest.json"])
 def test_a_preparation_killed_while_it_finishes_gives_the_same_files(
-    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_before: str, held_out: prepare.HeldOut | None
+    texts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    killed_before: str,
+    held_out: token_files.HeldOut | None,
 ) -> None:
     sources = prepare.text_sources("mine", str(texts))
     tokenizer = word_tokenizer(WORDS)
-    whole = prepare.write_tokens(tmp_path / "whole", "mine", sources, tokenizer, held_out)
+    whole = token_files.write_tokens(tmp_path / "whole", "mine", sources, tokenizer, held_out)
     replace = os.replace
 
     def killed(old: Path, new: Path) -> None:
@@ -142,8 +146,8 @@ def test_a_preparation_killed_while_it_finishes_gives_the_same_files(
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", killed)
         with pytest.raises(Interrupt):
-            prepare.write_tokens(tmp_path / "broken", "mine", sources, tokenizer, held_out)
-    broken = prepare.write_tokens(tmp_path / "broken", "mine", sources, tokenizer, held_out)
+            token_files.write_tokens(tmp_path / "broken", "mine", sources, tokenizer, held_out)
+    broken = token_files.write_tokens(tmp_path / "broken", "mine", sources, tokenizer, held_out)
     for name in ("train.bin", "validation.bin"):
         assert (broken / name).read_bytes() == (whole / name).read_bytes()
     assert not list(broken.glob("*.part"))
@@ -152,15 +156,15 @@ def test_a_preparation_killed_while_it_finishes_gives_the_same_files(
 def test_a_part_file_shorter_than_its_journal_starts_over(texts: Path, tmp_path: Path) -> None:
     sources = prepare.text_sources("mine", str(texts))
     tokenizer = word_tokenizer(WORDS)
-    whole = prepare.write_tokens(tmp_path / "whole", "mine", sources, tokenizer)
+    whole = token_files.write_tokens(tmp_path / "whole", "mine", sources, tokenizer)
 
     def stop(documents: int, tokens: int, fraction: float | None) -> None:
         raise Interrupt
 
     with pytest.raises(Interrupt):
-        prepare.write_tokens(tmp_path / "broken", "mine", sources, tokenizer, progress=stop)
+        token_files.write_tokens(tmp_path / "broken", "mine", sources, tokenizer, progress=stop)
     (tmp_path / "broken" / "train.bin.part").write_bytes(b"")
-    broken = prepare.write_tokens(tmp_path / "broken", "mine", sources, tokenizer)
+    broken = token_files.write_tokens(tmp_path / "broken", "mine", sources, tokenizer)
     assert (broken / "train.bin").read_bytes() == (whole / "train.bin").read_bytes()
 
 
@@ -169,27 +173,27 @@ def test_two_preparations_into_one_folder_are_refused(texts: Path, tmp_path: Pat
 
     def second(documents: int, tokens: int, fraction: float | None) -> None:
         with pytest.raises(Refused, match="another process is preparing it"):
-            prepare.write_tokens(tmp_path / "one", "mine", sources, word_tokenizer(WORDS))
+            token_files.write_tokens(tmp_path / "one", "mine", sources, word_tokenizer(WORDS))
 
-    prepare.write_tokens(tmp_path / "one", "mine", sources, word_tokenizer(WORDS), progress=second)
+    token_files.write_tokens(tmp_path / "one", "mine", sources, word_tokenizer(WORDS), progress=second)
 
 
 def test_a_changed_tokenizer_or_source_is_noticed(texts: Path, tmp_path: Path) -> None:
     folder = tmp_path / "prepared"
     tokenizer = word_tokenizer(WORDS)
-    prepare.write_tokens(folder, "mine", prepare.text_sources("mine", str(texts)), tokenizer)
+    token_files.write_tokens(folder, "mine", prepare.text_sources("mine", str(texts)), tokenizer)
     with pytest.raises(BadInput, match="prepared with another tokenizer"):
         load(folder, tmp_path, words=[*WORDS, "bird"])
     with pytest.raises(BadInput, match="already prepared from another tokenizer"):
-        prepare.write_tokens(folder, "mine", prepare.text_sources("mine", str(texts)), word_tokenizer(["other"]))
+        token_files.write_tokens(folder, "mine", prepare.text_sources("mine", str(texts)), word_tokenizer(["other"]))
     (texts / "train.txt").write_text("a cat .")
     with pytest.raises(BadInput, match="already prepared from another source"):
-        prepare.write_tokens(folder, "mine", prepare.text_sources("mine", str(texts)), tokenizer)
+        token_files.write_tokens(folder, "mine", prepare.text_sources("mine", str(texts)), tokenizer)
 
 
 def test_a_prepared_folder_is_used_as_it_is_and_checked(texts: Path, tmp_path: Path) -> None:
     folder = tmp_path / "prepared"
-    prepare.write_tokens(folder, "mine", prepare.text_sources("mine", str(texts)), word_tokenizer(WORDS))
+    token_files.write_tokens(folder, "mine", prepare.text_sources("mine", str(texts)), word_tokenizer(WORDS))
     assert len(load(folder, tmp_path / "cache").train) == len(load(texts, tmp_path / "cache").train)
     with pytest.raises(BadInput, match="held out as its own split but the experiment asks for"):
         load(folder, tmp_path, validation="random")
