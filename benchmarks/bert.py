@@ -67,8 +67,8 @@ def _packed_is_the_same(section: ClaimSection, sizes: StepSizes, effort: Effort)
         for arch in ("bert", "roberta")
     }
     worst = {arch: one.difference for arch, one in found.items()}
-    said = ", ".join(f"{arch} {value:.1e}" for arch, value in worst.items())
-    section.claim("packed: logits against padded ones", "equal to 1e-5", said, max(worst.values()) < 1e-5)
+    differences = ", ".join(f"{arch} {value:.1e}" for arch, value in worst.items())
+    section.claim("packed: logits against padded ones", "equal to 1e-5", differences, max(worst.values()) < 1e-5)
     complete = all(one.every_example_once for one in found.values())
     once = f"each of {EPOCH} once" if complete else "not each once"
     section.claim("packed: examples of an epoch", "each exactly once", once, complete)

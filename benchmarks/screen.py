@@ -5,6 +5,7 @@ A busy machine makes wall-clock figures worse; beside them stands the processor 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -39,6 +40,7 @@ SHOWN_LINE = re.compile(rb"line (\d{9})")
 def measure(effort: Effort) -> ClaimSection:
     section = ClaimSection("tui", "The command line and the screen")
     _start_up(section, effort)
+    gc.freeze()  # the clock reads in threads of this process: no collection may walk through torch meanwhile
     try:
         found = screen_figures(effort.quick)
     except Exception as error:

@@ -30,6 +30,8 @@ def bench(
     """
     command = " ".join(["oelm bench", *(subjects or ["all"]), *(["--quick"] if quick else [])])
     report = measure_here(subjects or [], Effort(quick, threads or os.cpu_count() or 1), command, show=note)
+    if quick:
+        note("quick: tiny networks and two rounds; these figures show that it works, nothing else")
     save_report(report)
     if as_json:
         print_json(report.as_dict())

@@ -10,7 +10,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [
-    f for room in ("oelm_core", "oelm_tui") for f in sorted((ROOT / room).rglob("*.py")) if ">>> " in f.read_text()
+    f
+    for room in ("oelm_core", "oelm_tui", "benchmarks")
+    for f in sorted((ROOT / room).rglob("*.py"))
+    if ">>> " in f.read_text()
 ]
 
 
