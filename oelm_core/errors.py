@@ -40,6 +40,11 @@ class Refused(LabError):
     exit_code = 4
 
 
+def first_line(error: BaseException) -> str:
+    """What another library's exception says first, for a sentence of ours."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence offering the nearest names, or "" when nothing is near.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oelm_core.errors import BadData, NotFound
+from oelm_core.errors import BadData, NotFound, first_line
 from oelm_core.registry import FAMILIES
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def load_named(name: str, key: str = "data.tokenizer") -> PreTrainedTokenizerFas
     except (OSError, ValueError, KeyError) as error:
         how = f"{key} " if key.startswith("--") else f"--set {key}="
         raise NotFound(
-            f"no tokenizer '{name}' in the hub's cache or as a folder ({_first_sentence(error)}); give a folder with"
+            f"no tokenizer '{name}' in the hub's cache or as a folder ({first_line(error).split('. ')[0][:160]}); give a folder with"
             f" {how}FOLDER, or set HF_HOME to a filled cache or HF_ENDPOINT to a mirror."
         ) from None
     if len(tokenizer) < 16:
@@ -55,10 +55,6 @@ def load_named(name: str, key: str = "data.tokenizer") -> PreTrainedTokenizerFas
     if not getattr(tokenizer, "is_fast", False):
         raise BadData(f"{key} {name}: only tokenizers with a tokenizer.json (fast ones) can be used.")
     return tokenizer
-
-
-def _first_sentence(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0].split(". ")[0][:160] or type(error).__name__
 
 
 def demo_tokenizer() -> PreTrainedTokenizerFast:

@@ -54,18 +54,18 @@ def apply_freezing(model: nn.Module, method: Method) -> Frozen:
     """
     model.requires_grad_(True)
     layers = attention_layers(model)
-    frozen = _peer_frozen(model, method) | _frozen_of(layers, method)
+    chosen = chosen_layers(method, len(layers))
+    layer_of = {
+        id(p): layer.index for layer in layers if layer.index in chosen for p in frozen_parameters(layer, method)
+    }
+    frozen = _peer_frozen(model, method) | layer_of.keys()
     for parameter in model.parameters():
         if id(parameter) in frozen:
             parameter.requires_grad_(False)
     check_integrity(model)
-    names = tuple(name for name, parameter in model.named_parameters() if id(parameter) in frozen)
-    return Frozen(names, _thaws(model, layers, method) if method.unfreeze else {})
-
-
-def _frozen_of(layers: list[AttentionLayer], method: Method) -> set[int]:
-    chosen = chosen_layers(method, len(layers))
-    return {id(p) for layer in layers if layer.index in chosen for p in frozen_parameters(layer, method)}
+    named = list(model.named_parameters())
+    thaws = {name: layer_of[id(p)] for name, p in named if id(p) in layer_of} if method.unfreeze else {}
+    return Frozen(tuple(name for name, p in named if id(p) in frozen), thaws)
 
 
 def frozen_parameters(layer: AttentionLayer, method: Method) -> list[torch.Tensor]:
@@ -97,14 +97,6 @@ def _extra_parameters(model: nn.Module, method: Method) -> set[int]:
         linears = [linear for layer in attention_layers(model) for linear, _ in layer.projections().values()]
         found |= {id(linear.bias) for linear in linears}
     return found
-
-
-def _thaws(model: nn.Module, layers: list[AttentionLayer], method: Method) -> dict[str, int]:
-    chosen = chosen_layers(method, len(layers))
-    layer_of = {
-        id(p): layer.index for layer in layers if layer.index in chosen for p in frozen_parameters(layer, method)
-    }
-    return {name: layer_of[id(p)] for name, p in model.named_parameters() if id(p) in layer_of}
 
 
 def check_integrity(model: nn.Module) -> None:

@@ -22,7 +22,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.utils import logging
 
 from oelm_core.config import Experiment, Method, Shape
-from oelm_core.errors import BadInput, NotFound
+from oelm_core.errors import BadInput, NotFound, first_line
 from oelm_core.models.dropout import cheapen_dropout, cheaper_here, drop
 from oelm_core.models.extras import attach_extras
 
@@ -86,7 +86,7 @@ def load_pretrained(source: str, classes: int, dropout: float = 0.1) -> nn.Modul
             )
     except (OSError, ValueError) as error:
         raise NotFound(
-            f"model {source}: it could not be loaded ({_first_line(error)}); "
+            f"model {source}: it could not be loaded ({first_line(error)}); "
             "write a hub name or a folder with config.json and weights as model.path."
         ) from error
     return cheapen_dropout(model.float())  # a half-precision checkpoint is trained, checked and counted in fp32
@@ -177,10 +177,6 @@ def _added(mask: Tensor, like: Tensor) -> Tensor:
 
 AttentionInterface.register(ATTENTION, attend)
 AttentionMaskInterface.register(ATTENTION, sdpa_mask)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ from transformers.modeling_outputs import (
 )
 
 from oelm_core.config import Experiment, Extras
-from oelm_core.errors import BadInput, NotFound
+from oelm_core.errors import BadInput, NotFound, first_line
 from oelm_core.models.dropout import Dropout, dropout_attention, dropout_attention_usable
 from oelm_core.models.extras import AttentionExtras, join_mask, wanted
 from oelm_core.models.loss import IGNORED, linear_cross_entropy
@@ -349,19 +349,19 @@ def build(experiment: Experiment, *, meta: bool) -> nn.Module:
     classes = experiment.data.classes
     kind: Any = OelmGPTForCausalLM if classes is None else OelmGPTForSequenceClassification
     config = _config(experiment)
+    model: nn.Module
     if experiment.start == "scratch" or meta:
-        model: nn.Module = kind(config)
+        model = kind(config)
         return model
     source = experiment.model.path or experiment.model.name
     try:
-        loaded: nn.Module = kind.from_pretrained(source, config=config)
+        model = kind.from_pretrained(source, config=config)
     except (OSError, ValueError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise NotFound(
-            f"{experiment.id}: model {source} could not be loaded ({first}); "
+            f"{experiment.id}: model {source} could not be loaded ({first_line(error)}); "
             "write as model.path a folder that our GPT was saved to."
         ) from error
-    return loaded
+    return model
 
 
 def _config(experiment: Experiment) -> OelmGPTConfig:
