@@ -45,9 +45,10 @@ def load_named(name: str, key: str = "data.tokenizer") -> PreTrainedTokenizerFas
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else name)
     except (OSError, ValueError, KeyError) as error:
+        why = first_line(error).split(". ")[0][:160]
         how = f"{key} " if key.startswith("--") else f"--set {key}="
         raise NotFound(
-            f"no tokenizer '{name}' in the hub's cache or as a folder ({first_line(error).split('. ')[0][:160]}); give a folder with"
+            f"no tokenizer '{name}' in the hub's cache or as a folder ({why}); give a folder with"
             f" {how}FOLDER, or set HF_HOME to a filled cache or HF_ENDPOINT to a mirror."
         ) from None
     if len(tokenizer) < 16:

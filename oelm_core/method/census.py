@@ -23,26 +23,26 @@ def census(model: nn.Module, thaws: Collection[str] = ()) -> Census:
     bytes are those of the last checkpoint's tensors: parameters named in `thaws` are frozen now and have moments then.
     """
     component, layer = _places(model)
-    counted, of_bytes = Count(), CensusBytes()
+    whole, sizes = Count(), CensusBytes()
     by_component: dict[str, Count] = defaultdict(Count)
     by_layer: dict[str, Count] = defaultdict(Count)
     for name, parameter in model.named_parameters():  # named_parameters gives a shared tensor once
         count, trains = parameter.numel(), parameter.requires_grad
-        of_bytes.weights += count * parameter.element_size()
-        of_bytes.optimiser += ADAM_BYTES * count if trains or name in thaws else 0
+        sizes.weights += count * parameter.element_size()
+        sizes.optimiser += ADAM_BYTES * count if trains or name in thaws else 0
         place = layer.get(id(parameter), "outside")
-        for row in (counted, by_component[component[id(parameter)]], by_layer[place]):
+        for row in (whole, by_component[component[id(parameter)]], by_layer[place]):
             row.total += count
             row.trainable += count if trains else 0
             row.frozen += 0 if trains else count
-    of_bytes.checkpoint = of_bytes.weights + of_bytes.optimiser
+    sizes.checkpoint = sizes.weights + sizes.optimiser
     return Census(
-        total=counted.total,
-        trainable=counted.trainable,
-        frozen=counted.frozen,
+        total=whole.total,
+        trainable=whole.trainable,
+        frozen=whole.frozen,
         by_component=dict(by_component),
         by_layer=dict(by_layer),
-        bytes=of_bytes,
+        bytes=sizes,
     )
 
 

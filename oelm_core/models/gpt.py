@@ -368,15 +368,15 @@ def _config(experiment: Experiment) -> OelmGPTConfig:
     """Sizes from model.path when it is a folder, else from model.shape; extras always from the method."""
     model = experiment.model
     extras = experiment.method.extras.model_dump(exclude_defaults=True)
-    asked: dict[str, Any] = {"dropout": model.dropout, "extras": extras}
+    settings: dict[str, Any] = {"dropout": model.dropout, "extras": extras}
     if experiment.data.classes is not None:
-        asked["num_labels"] = experiment.data.classes
+        settings["num_labels"] = experiment.data.classes
     folder = Path(model.path).expanduser() if model.path else None
     if folder is not None and (folder / "config.json").is_file():
         kind = json.loads((folder / "config.json").read_text()).get("model_type")
         if kind != OelmGPTConfig.model_type:
             raise BadInput(f"{experiment.id}: {folder} holds a {kind} model, not this project's GPT.")
-        return OelmGPTConfig.from_pretrained(str(folder), **asked)
+        return OelmGPTConfig.from_pretrained(str(folder), **settings)
     if model.shape is None:
         raise BadInput(f"{experiment.id}: model.shape is missing and model.path is no folder with a config.json.")
     shape = model.shape
@@ -387,5 +387,5 @@ def _config(experiment: Experiment) -> OelmGPTConfig:
         layers=shape.layers,
         heads=shape.heads,
         d_ff=shape.d_ff,
-        **asked,
+        **settings,
     )
