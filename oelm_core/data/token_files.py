@@ -82,7 +82,7 @@ class SplitFile(SplitCount, kw_only=True):
     sha256: str
 
 
-class Plan(Struct, kw_only=True):
+class TokenPlan(Struct, kw_only=True):
     """What decides the token files; two equal plans give equal files."""
 
     name: str
@@ -97,7 +97,7 @@ class Plan(Struct, kw_only=True):
     kind: Literal["tokens"] = "tokens"
 
 
-class Manifest(Plan, kw_only=True):
+class Manifest(TokenPlan, kw_only=True):
     """manifest.json of a prepared folder."""
 
     splits: dict[str, SplitFile]
@@ -107,7 +107,7 @@ class Manifest(Plan, kw_only=True):
 class Journal(Struct):
     """journal.json: how far a preparation came."""
 
-    plan: Plan
+    plan: TokenPlan
     split: str | None = None
     documents: int = 0
     counts: dict[str, SplitCount] = {}
@@ -168,7 +168,7 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _journal(folder: Path, plan: Plan) -> Journal:
+def _journal(folder: Path, plan: TokenPlan) -> Journal:
     """How far an interrupted preparation came. A changed tokenizer or source, or files cut short, start over."""
     journal = read_record(folder / "journal.json", Journal)
     if journal is not None and journal.plan == plan:
@@ -281,11 +281,11 @@ def _plan(
     tokenizer: PreTrainedTokenizerFast,
     held_out: HeldOut | None,
     max_tokens: int | None,
-) -> Plan:
+) -> TokenPlan:
     end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
     if end is None:
         raise BadData(f"the tokenizer {tokenizer.name_or_path} has no end-of-text token to put between documents.")
-    return Plan(
+    return TokenPlan(
         name=name,
         tokenizer=TokenizerMark(tokenizer_hash(tokenizer), len(tokenizer)),
         dtype="uint16" if len(tokenizer) <= 1 << 16 else "uint32",
@@ -296,7 +296,7 @@ def _plan(
     )
 
 
-def _same_or_refuse(folder: Path, made: Manifest, plan: Plan) -> None:
+def _same_or_refuse(folder: Path, made: Manifest, plan: TokenPlan) -> None:
     for what, before, now in (
         ("another tokenizer", made.tokenizer, plan.tokenizer),
         ("another source", made.source, plan.source),
