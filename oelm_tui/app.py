@@ -25,14 +25,12 @@ from oelm_tui.colourless import Colourless
 from oelm_tui.messages import CatalogueLoaded, DetailRead, Sampled, Trouble
 from oelm_tui.palette import DARK, LIGHT
 from oelm_tui.settings import Settings
-from oelm_tui.snapshots.background import Desk
+from oelm_tui.snapshots.background import BackgroundThread, key_pressed
 from oelm_tui.snapshots.cards import Machine
 from oelm_tui.snapshots.detail import Detail, DetailReader, DetailRequest
-from oelm_tui.snapshots.key_priority import key_pressed
 from oelm_tui.snapshots.remote_cards import remote_cards, slurms_silence
 from oelm_tui.snapshots.run_view import RunView
-from oelm_tui.snapshots.sampler import LabSampler, Sources, newest_runs, write_notes
-from oelm_tui.snapshots.snapshot import Snapshot
+from oelm_tui.snapshots.sampler import LabSampler, LabSnapshot, Sources, newest_runs, write_notes
 from oelm_tui.textual_private import HookedApp
 
 if TYPE_CHECKING:
@@ -56,7 +54,7 @@ class OelmApp(HookedApp):
     BINDINGS = bindings("app")
     COMMANDS = {ActionPalette}
     ENABLE_COMMAND_PALETTE = True
-    snapshot: var[Snapshot | None] = var(None, always_update=True)
+    snapshot: var[LabSnapshot | None] = var(None, always_update=True)
     detail: var[Detail | None] = var(None, always_update=True)
 
     def __init__(
@@ -89,10 +87,10 @@ class OelmApp(HookedApp):
         self._presets_asked = False
         self._told: set[tuple[str, str, float]] | None = None
         self._sampled_at = time.monotonic()
-        self.desks: dict[str, Desk[Any, Any]] = {
-            "lab": Desk("lab", lambda _: self.sampler.sample(), self._deliver_snapshot, every, self.tell),
-            "detail": Desk("detail", self._reader.read, self._deliver_detail, 2 * every, self.tell),
-            "catalogue": Desk("catalogue", self._read_catalogue, self._deliver_catalogue, None, self.tell),
+        self.threads: dict[str, BackgroundThread[Any, Any]] = {
+            "lab": BackgroundThread("lab", lambda _: self.sampler.sample(), self._deliver_snapshot, every, self.tell),
+            "detail": BackgroundThread("detail", self._reader.read, self._deliver_detail, 2 * every, self.tell),
+            "catalogue": BackgroundThread("catalogue", self._read_catalogue, self._deliver_catalogue, None, self.tell),
         }
 
     async def on_event(self, event: events.Event) -> None:
@@ -131,7 +129,7 @@ class OelmApp(HookedApp):
 
         return load_catalogue(self._presets)
 
-    def _deliver_snapshot(self, snapshot: Snapshot) -> None:
+    def _deliver_snapshot(self, snapshot: LabSnapshot) -> None:
         self.post_message(Sampled(snapshot))
 
     def _deliver_detail(self, detail: Detail) -> None:
@@ -150,14 +148,14 @@ class OelmApp(HookedApp):
         from oelm_tui.screens.home import Home
 
         self.push_screen(Home())
-        self.desks["lab"].ask(None)
+        self.threads["lab"].ask(None)
         self.set_interval(1.0, self._watch_the_sampler)
 
     def on_sampled(self, event: Sampled) -> None:
         self._sampled_at = time.monotonic()
         self.snapshot = event.snapshot
         if event.snapshot.partial:
-            self.desks["lab"].ask(None)
+            self.threads["lab"].ask(None)
             return
         self._raise_attention(event.snapshot)
         if event.snapshot.catalogue is not None and self._when_presets_come is not None:
@@ -165,15 +163,15 @@ class OelmApp(HookedApp):
             then()
         if not self._presets_asked:  # after the first paint: reading presets costs more than all before it
             self._presets_asked = True
-            self.desks["catalogue"].ask(None)
+            self.threads["catalogue"].ask(None)
 
     def on_detail_read(self, event: DetailRead) -> None:
         self.detail = event.detail
         if event.detail.loading:
-            self.desks["detail"].ask(self._request)
+            self.threads["detail"].ask(self._request)
 
     def on_catalogue_loaded(self, event: CatalogueLoaded) -> None:
-        self.desks["lab"].ask(None)
+        self.threads["lab"].ask(None)
 
     def on_trouble(self, event: Trouble) -> None:
         self.say(event.words, bad=True)
@@ -191,7 +189,7 @@ class OelmApp(HookedApp):
         """Which run's files the detail thread reads."""
         if view is not None:
             self._request = DetailRequest(view, tuple(others))
-            self.desks["detail"].ask(self._request)
+            self.threads["detail"].ask(self._request)
 
     def in_thread(self, work: Callable[[], object]) -> None:
         """Something slow, once; the next snapshot follows at once."""
@@ -201,19 +199,19 @@ class OelmApp(HookedApp):
                 work()
             except Exception as error:  # said, whatever it was, or nobody would know that nothing was done
                 self.tell(error)
-            self.desks["lab"].ask(None)
+            self.threads["lab"].ask(None)
 
         self.run_worker(guarded, thread=True, exit_on_error=False)
 
     async def on_unmount(self) -> None:
-        for desk in self.desks.values():
-            desk.close()
+        for thread in self.threads.values():
+            thread.close()
         if self._devices is not None:
             self._devices.stop()
 
     # Attention
 
-    def _raise_attention(self, snapshot: Snapshot) -> None:
+    def _raise_attention(self, snapshot: LabSnapshot) -> None:
         """A toast and a bell for what went wrong since we look; what was there before only keeps its mark."""
         wrong = {(v.id, v.alarm.kind, v.alarm.since): v for v in snapshot.runs if v.needs_a_look and v.alarm}
         if self._told is not None:
@@ -231,7 +229,7 @@ class OelmApp(HookedApp):
         for view in views:
             if view.needs_a_look and self.readonly:  # seen here, by us; the lab's own marks stay
                 self.sampler.seen[view.id] = now
-                self.desks["lab"].ask(None)
+                self.threads["lab"].ask(None)
             elif view.needs_a_look:
                 self.in_thread(lambda view=view: write_notes(view.run, seen=now))  # type: ignore[misc]
 
@@ -350,7 +348,7 @@ class OelmApp(HookedApp):
         self.say(f"messages about runs that need a look: {words}")
 
     def action_reload(self) -> None:
-        self.desks["catalogue"].ask(None)
+        self.threads["catalogue"].ask(None)
 
     def keep(self, **changes: Any) -> None:
         """Changes settings, and remembers them for the next time."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 from oelm_tui.snapshots.detail import Detail
-from oelm_tui.snapshots.snapshot import Snapshot
+from oelm_tui.snapshots.sampler import LabSnapshot
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Sampled(Message):
     """A new snapshot of the lab."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: LabSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 

@@ -11,10 +11,10 @@ from oelm_core.registry import method_name
 from oelm_tui import glyphs
 from oelm_tui.charts.plot import ChartView, PlotCurve
 from oelm_tui.charts.smooth import Smoother
-from oelm_tui.snapshots.columns import Columns, Table
+from oelm_tui.snapshots.columns import Columns, KindColumns
 from oelm_tui.snapshots.detail import Detail
 
-_smoothers: WeakKeyDictionary[Table, dict[tuple[str, float], Smoother]] = WeakKeyDictionary()
+_smoothers: WeakKeyDictionary[KindColumns, dict[tuple[str, float], Smoother]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from oelm_core import formatting
 from oelm_core.data.sets import set_title
 from oelm_core.metric import metric_named
 from oelm_core.registry import FAMILIES, method_name
+from oelm_core.runs.status import LIVE
 from oelm_tui import glyphs
-from oelm_tui.snapshots.run_view import LIVE, RunView
+from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.text import Column, Row
 
 if TYPE_CHECKING:

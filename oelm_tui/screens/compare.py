@@ -20,7 +20,7 @@ from oelm_tui.actions import bindings, hints
 from oelm_tui.charts.plot import PlotCurve
 from oelm_tui.render.comparison import difference_lines, fairness_lines, result_lines, shown_arms, word_lines
 from oelm_tui.screens.dialogs import Form
-from oelm_tui.snapshots.background import Desk
+from oelm_tui.snapshots.background import BackgroundThread
 from oelm_tui.snapshots.comparing import Compared, CompareRequest, Page, compare, pages
 from oelm_tui.text import wrapped
 from oelm_tui.widgets.bars import ActionTabs, Hints, TabBar
@@ -79,7 +79,7 @@ class Compare(Screen[None]):
         self._quantity = 0
         self._part = "results"
         self.compared: Compared | None = None
-        self.desk: Desk[CompareRequest, Compared] = Desk(
+        self.thread: BackgroundThread[CompareRequest, Compared] = BackgroundThread(
             "compare", compare, lambda c: self.post_message(self.Done(c)), on_error=self._failed
         )
 
@@ -110,7 +110,7 @@ class Compare(Screen[None]):
         self._ask()
 
     def on_unmount(self) -> None:
-        self.desk.close()
+        self.thread.close()
 
     def on_resize(self) -> None:
         narrow = self.size.width < 100 or self.size.height < 26
@@ -129,7 +129,7 @@ class Compare(Screen[None]):
         self.compared = None
         self._title()
         self.query_one("#results", ScrollLines).show([[("computing", "faint")]])
-        self.desk.ask(CompareRequest(self._pages[self._place], self._baseline, snapshot))
+        self.thread.ask(CompareRequest(self._pages[self._place], self._baseline, snapshot))
 
     def _failed(self, error: Exception) -> None:
         """In the thread: an error of ours is said, never an endless `computing`."""

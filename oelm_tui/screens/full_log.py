@@ -8,7 +8,7 @@ from textual.screen import Screen
 from oelm_tui.actions import bindings
 from oelm_tui.render.run_rows import headline
 from oelm_tui.snapshots.run_view import RunView
-from oelm_tui.snapshots.snapshot import Snapshot
+from oelm_tui.snapshots.sampler import LabSnapshot
 from oelm_tui.widgets.bars import ActionTabs
 from oelm_tui.widgets.log_view import LogPage, LogView
 
@@ -28,7 +28,7 @@ class FullLog(Screen[None]):
         self.query_one(LogPage).focus()
         self.watch(self.app, "snapshot", self.take_snapshot)
 
-    def take_snapshot(self, snapshot: Snapshot | None) -> None:
+    def take_snapshot(self, snapshot: LabSnapshot | None) -> None:
         """The headline follows the run; the log may move to Slurm's when a job dies early."""
         self._view = snapshot.by_id.get(self._view.id, self._view) if snapshot else self._view
         self.query_one(ActionTabs).set_lead(headline(self._view))

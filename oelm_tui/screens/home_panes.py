@@ -17,7 +17,7 @@ from oelm_tui.render.preset_rows import about
 from oelm_tui.render.run_rows import headline, shortened
 from oelm_tui.snapshots.detail import Detail
 from oelm_tui.snapshots.run_view import RunView
-from oelm_tui.snapshots.snapshot import Snapshot
+from oelm_tui.snapshots.sampler import LabSnapshot
 from oelm_tui.text import Line
 from oelm_tui.widgets.bars import ActionTabs, Header, Hints
 from oelm_tui.widgets.devices import DevicesPane, DeviceStrip
@@ -103,7 +103,7 @@ class HomePanes(Screen[None]):
 
     # A new picture of the lab
 
-    def take_snapshot(self, snapshot: Snapshot | None) -> None:
+    def take_snapshot(self, snapshot: LabSnapshot | None) -> None:
         if snapshot is None:
             return
         with self.app.batch_update():
@@ -127,7 +127,7 @@ class HomePanes(Screen[None]):
             if not snapshot.runs:
                 self.go_to("presets")
 
-    def _place(self, snapshot: Snapshot) -> str:
+    def _place(self, snapshot: LabSnapshot) -> str:
         home = lab_home()
         try:
             shown = f"./{home.relative_to(home.cwd())}"
@@ -136,7 +136,7 @@ class HomePanes(Screen[None]):
         host = snapshot.machine.host if snapshot.machine else ""
         return f"{host} {glyphs.signs.dot} {shown}" if host else shown
 
-    def _show_count(self, snapshot: Snapshot) -> None:
+    def _show_count(self, snapshot: LabSnapshot) -> None:
         table, box = self.runs_table, self.query_one("#runs-box")
         shown, marked = len(table.rows), len(table.marked)
         words = f"{shown} of {len(snapshot.runs)}" if table.query_text else f"{shown}"

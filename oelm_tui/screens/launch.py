@@ -21,10 +21,10 @@ from oelm_tui.actions import bindings
 from oelm_tui.launch_form import LaunchForm, would_wait
 from oelm_tui.render.launch import DEVICE_COLUMNS, changed_lines, command_lines, device_rows, recipe_lines
 from oelm_tui.screens.dialogs import Confirm
-from oelm_tui.snapshots.background import Desk
+from oelm_tui.snapshots.background import BackgroundThread
 from oelm_tui.snapshots.cards import Card
 from oelm_tui.snapshots.run_view import RunView
-from oelm_tui.snapshots.snapshot import Snapshot
+from oelm_tui.snapshots.sampler import LabSnapshot
 from oelm_tui.text import Line, wrapped
 from oelm_tui.widgets.bars import ActionTabs
 from oelm_tui.widgets.field import Field
@@ -106,7 +106,7 @@ class Launch(Screen[bool | None]):
         self._problem = ""
         self._asked: CostRequest | None = None
         self._costs: dict[str, Estimate] = {}
-        self.desk: Desk[CostRequest, CostAnswer] = Desk(
+        self.thread: BackgroundThread[CostRequest, CostAnswer] = BackgroundThread(
             "cost", cost_of, lambda a: self.post_message(self.Costed(a)), on_error=lambda e: self.app.tell(e)
         )
 
@@ -170,7 +170,7 @@ class Launch(Screen[bool | None]):
     def _value(self, name: str) -> str:
         return self.query_one(f"#{name}", Field).value
 
-    def take_snapshot(self, snapshot: Snapshot | None) -> None:
+    def take_snapshot(self, snapshot: LabSnapshot | None) -> None:
         if snapshot is not None:
             names = {view.id: view.run.preset for view in snapshot.runs if view.is_live}
             self.query_one("#devices-choice", RowTable).set_rows(device_rows(snapshot.machine, names))
@@ -243,7 +243,7 @@ class Launch(Screen[bool | None]):
         text.show(lines)
         self.query_one("#go", Button).disabled = bool(self._problem)
 
-    def _costs_of(self, found: list[Experiment], snapshot: Snapshot) -> dict[str, Estimate]:
+    def _costs_of(self, found: list[Experiment], snapshot: LabSnapshot) -> dict[str, Estimate]:
         """Known costs; asks for them when something was changed."""
         cards = bool(snapshot.machine and snapshot.machine.cards)
         device = self.form().device
@@ -251,7 +251,7 @@ class Launch(Screen[bool | None]):
         request = CostRequest(tuple(found), on, snapshot.runs)
         if request != self._asked:
             self._asked, self._costs = request, {}
-            self.desk.ask(request)
+            self.thread.ask(request)
         return self._costs
 
     def on_launch_costed(self, event: Costed) -> None:
@@ -260,7 +260,7 @@ class Launch(Screen[bool | None]):
             self._fill()
 
     def on_unmount(self) -> None:
-        self.desk.close()
+        self.thread.close()
 
     # Going
 

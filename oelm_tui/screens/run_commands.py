@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from oelm_core import formatting
 from oelm_core.errors import LabError
-from oelm_tui.snapshots.run_view import LIVE, RunView
+from oelm_core.runs.status import LIVE
+from oelm_tui.snapshots.run_view import RunView
 
 WORDS = {
     "stop": "It finishes its step, writes a checkpoint and ends as stopped. Resume goes on from there.",

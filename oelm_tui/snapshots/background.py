@@ -1,20 +1,40 @@
-"""A desk: one thread that does one kind of slow work. It keeps only the newest request, so work never piles up."""
+"""Threads behind the screen: each does one kind of slow work, only the newest request of it, and gives way to keys."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
+REST = 0.06
+"""Seconds: longer than a key takes to be answered, shorter than anybody would notice in a file that takes seconds."""
+_pressed = float("-inf")
 
-class Desk(Generic[Request, Answer]):
+
+def key_pressed() -> None:
+    global _pressed
+    _pressed = time.monotonic()
+
+
+def give_way() -> None:
+    """Returns when no key has been pressed for REST seconds; at once, as a rule.
+
+    Python lets one thread compute at a time: two that both have work slow each other to half. So a thread with much to
+    read rests after each key, and the key's answer has the core for itself.
+    """
+    while (left := _pressed + REST - time.monotonic()) > 0:
+        time.sleep(left)
+
+
+class BackgroundThread(Generic[Request, Answer]):
     """`work` runs in the thread for the newest request, and again every `every` seconds; `deliver` gets its answer.
 
-    None is not delivered: nothing changed. An error of `work` is told once and the desk goes on: a hanging or broken
-    disk must never take the screen with it.
+    None is not delivered: nothing changed. An error of `work` is reported once and the thread continues: a hanging or
+    broken disk must never take the screen with it.
     """
 
     def __init__(
@@ -73,9 +93,9 @@ class Desk(Generic[Request, Answer]):
                     self._deliver(answer)
                 self._last_error = ""
             except Exception as error:  # whatever it was, the next round must come
-                self._tell(error)
+                self._report(error)
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         words = f"{type(error).__name__}: {error}"
         if self._on_error is not None and words != self._last_error and not self._closed:
             self._on_error(error)

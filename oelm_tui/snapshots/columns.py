@@ -11,7 +11,7 @@ from pathlib import Path
 
 from oelm_core.runs.metrics_file import MetricsReader, skim
 from oelm_core.runs.schema import MetricLine
-from oelm_tui.snapshots.key_priority import give_way
+from oelm_tui.snapshots.background import give_way
 
 CHUNK = 64 * 1024
 SKIM_FROM = 8 * 1024 * 1024
@@ -20,7 +20,7 @@ TAIL = 16 * 1024
 SKIM_PIECES, SKIM_PIECE = 160, 8 * 1024
 
 
-class Table:
+class KindColumns:
     """Records of one kind: equally long columns, not-a-number where a record lacked the key."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Columns:
     """All kinds of one run's metrics. `generation` changes when the file was cut and everything started over."""
 
     def __init__(self) -> None:
-        self.tables: dict[str, Table] = {kind: Table() for kind in ("train", "eval", "system")}
+        self.tables: dict[str, KindColumns] = {kind: KindColumns() for kind in ("train", "eval", "system")}
         self.events: list[MetricLine] = []
         self.share = 1.0
         """How much of the file is in; less than one while a large file loads."""
@@ -68,7 +68,7 @@ class Columns:
     def __bool__(self) -> bool:
         return True
 
-    def __getitem__(self, kind: str) -> Table:
+    def __getitem__(self, kind: str) -> KindColumns:
         return self.tables[kind]
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oelm_core.errors import LabError
 from oelm_tui.snapshots.run_view import RunView
-from oelm_tui.snapshots.snapshot import Snapshot
+from oelm_tui.snapshots.sampler import LabSnapshot
 
 if TYPE_CHECKING:
     from oelm_core.compare import Comparison
@@ -33,7 +33,7 @@ class Page:
 class CompareRequest:
     page: Page
     baseline: str | None
-    snapshot: Snapshot
+    snapshot: LabSnapshot
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def group_key(view: RunView) -> tuple[str, str, str]:
     return view.run.family, view.run.dataset, str(view.run.setting("model.name", ""))
 
 
-def pages(snapshot: Snapshot, presets: Sequence[str], runs: Sequence[str]) -> list[Page]:
+def pages(snapshot: LabSnapshot, presets: Sequence[str], runs: Sequence[str]) -> list[Page]:
     """The marked runs or presets as one page; without any, one page for each group that has something to compare."""
     if runs:
         return [Page("marked runs", None, tuple(runs))]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from oelm_core.runs.schema import MetricLine, Notes
+from oelm_core.runs.status import LIVE
 from oelm_core.runs.store import Run
 
-LIVE = ("queued", "waiting", "starting", "running", "stopping")
 STALL_FACTOR = 5.0
 STALL_AT_LEAST = 30.0
 """Seconds: an evaluation between two steps of a fast run is not a stall."""

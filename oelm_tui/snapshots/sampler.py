@@ -1,9 +1,10 @@
-"""Makes snapshots of the lab: lists runs, looks at the tails of live ones, joins notes and devices."""
+"""Snapshots of the lab: lists runs, looks at the tails of live ones, joins notes and devices."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,13 +20,44 @@ from oelm_core.runs.store import Run, list_runs, read_run
 from oelm_tui.snapshots.cards import Card, Machine
 from oelm_tui.snapshots.columns import MetricsTail
 from oelm_tui.snapshots.run_view import RunView, view_of
-from oelm_tui.snapshots.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
 
 CONFIG_SECONDS = 0.05
 """Reading configurations gets so much of each round until all are known."""
+
+
+@dataclass(frozen=True)
+class LabSnapshot:
+    """Everything the home screen shows besides the selected run's own files."""
+
+    now: float
+    runs: tuple[RunView, ...] = ()
+    """Newest first."""
+    machine: Machine | None = None
+    """None before the first look at the devices."""
+    catalogue: Catalogue | None = None
+    problem: str = ""
+    """Why the runs could not be listed, "" when they could."""
+    partial: bool = False
+    """Only the newest of many runs; the rest follows at once."""
+    by_id: dict[str, RunView] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.by_id.update((view.id, view) for view in self.runs)
+
+    def counts(self) -> Counter[str]:
+        counted = Counter(view.run.state for view in self.runs)
+        counted["look"] = sum(view.needs_a_look for view in self.runs)
+        return counted
+
+    def baseline_of(self, view: RunView) -> RunView | None:
+        """The run to hold this one against: newest of its baseline preset, the same seed if there is one."""
+        wanted = str(view.run.config.get("baseline") or "").lower()
+        found = [other for other in self.runs if wanted and other.run.preset.lower() == wanted and other.run.config]
+        same_seed = [other for other in found if other.run.seed == view.run.seed]
+        return next(iter(same_seed or found), None)
 
 
 @dataclass
@@ -68,12 +100,12 @@ class LabSampler:
         self.seen: dict[str, float] = {}
         """Troubles seen on this screen only: in --readonly nothing is written."""
 
-    def sample(self) -> Snapshot:
+    def sample(self) -> LabSnapshot:
         now = self.sources.now()
         some, self._asked_newest = (None, True) if self._asked_newest else (self.sources.newest(), True)
         if some is not None:
             views = tuple(self._view(run, now) for run in some)
-            return Snapshot(now, views, catalogue=self.catalogue, problem="reading the older runs", partial=True)
+            return LabSnapshot(now, views, catalogue=self.catalogue, problem="reading the older runs", partial=True)
         try:
             runs = self.sources.runs()
             problem = self.sources.trouble(runs)
@@ -83,7 +115,7 @@ class LabSampler:
         self._read_configs(runs)
         for gone in set(self._known) - {run.id for run in runs}:
             del self._known[gone]
-        return Snapshot(now, views, self._machine(runs), self.catalogue, problem)
+        return LabSnapshot(now, views, self._machine(runs), self.catalogue, problem)
 
     def _machine(self, runs: Sequence[Run]) -> Machine | None:
         machine = self.sources.machine()

@@ -20,7 +20,7 @@ from oelm_tui import glyphs
 from oelm_tui.actions import bindings
 from oelm_tui.logs.clean import pieces
 from oelm_tui.logs.pager import LogAnswer, LogRequest, Pager
-from oelm_tui.snapshots.background import Desk
+from oelm_tui.snapshots.background import BackgroundThread
 from oelm_tui.text import Line, folded
 from oelm_tui.widgets.field import Field
 from oelm_tui.widgets.lines import Lines, LineWidget
@@ -58,7 +58,7 @@ class LogView(Vertical):
         self._pager = Pager()
         self._asked: LogRequest | None = None
         self._answer: LogAnswer | None = None
-        self.desk: Desk[LogRequest, LogAnswer] = Desk(
+        self.thread: BackgroundThread[LogRequest, LogAnswer] = BackgroundThread(
             "log", self._pager.answer, self._deliver, 0.25, lambda error: self.app.tell(error)
         )
 
@@ -71,7 +71,7 @@ class LogView(Vertical):
         self.post_message(self.Read(answer))
 
     def on_unmount(self) -> None:
-        self.desk.close()
+        self.thread.close()
 
     # What is asked
 
@@ -85,7 +85,7 @@ class LogView(Vertical):
         """Stops reading while nobody looks."""
         if self._asked is not None:
             self._asked = None
-            self.desk.ask(LogRequest(None))
+            self.thread.ask(LogRequest(None))
 
     @property
     def _rows(self) -> int:
@@ -93,7 +93,7 @@ class LogView(Vertical):
 
     def _ask(self, request: LogRequest) -> None:
         self._asked = request
-        self.desk.ask(request)
+        self.thread.ask(request)
 
     def move(self, lines: int) -> None:
         """Scrolls by lines. Moves asked for while a page is still being read add up."""

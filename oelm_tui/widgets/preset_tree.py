@@ -8,7 +8,7 @@ from textual.message import Message
 
 from oelm_tui.actions import bindings
 from oelm_tui.render.preset_rows import COLUMNS, open_at_first, tree_rows
-from oelm_tui.snapshots.snapshot import Snapshot
+from oelm_tui.snapshots.sampler import LabSnapshot
 from oelm_tui.widgets.row_table import RowTable
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ class PresetTree(RowTable):
         self.opened: set[str] | None = None
         self.empty_words = "reading the presets"
         self._catalogue: Catalogue | None = None
-        self._snapshot: Snapshot | None = None
+        self._snapshot: LabSnapshot | None = None
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: LabSnapshot) -> None:
         """Takes the new snapshot in; nothing is drawn before the catalogue is there."""
         self._snapshot, self._catalogue = snapshot, snapshot.catalogue
         if self._catalogue is None:

@@ -17,7 +17,7 @@ from oelm_tui.render.reason import reason_lines
 from oelm_tui.render.run_rows import headline
 from oelm_tui.snapshots.detail import Detail
 from oelm_tui.snapshots.run_view import RunView
-from oelm_tui.snapshots.snapshot import Snapshot
+from oelm_tui.snapshots.sampler import LabSnapshot
 from oelm_tui.text import Line
 from oelm_tui.widgets.bars import TabBar
 from oelm_tui.widgets.curve_chart import CurveChart
@@ -66,7 +66,7 @@ class RunPanel(Vertical):
         super().__init__(id=id)
         self.view: RunView | None = None
         self.detail: Detail | None = None
-        self._snapshot: Snapshot | None = None
+        self._snapshot: LabSnapshot | None = None
         self._wanted = "curves"
         self._shown = ""
         self._place = {"curves": 0, "system": 0}
@@ -89,7 +89,7 @@ class RunPanel(Vertical):
 
     # Which run
 
-    def select(self, view: RunView | None, snapshot: Snapshot) -> None:
+    def select(self, view: RunView | None, snapshot: LabSnapshot) -> None:
         """Shows a run, or the same run's newer view."""
         changed = (view.id if view else None) != (self.view.id if self.view else None)
         self.view, self._snapshot = view, snapshot

@@ -8,13 +8,13 @@ from oelm_core import formatting
 from oelm_tui.render.run_rows import COLUMNS, SORTS, chosen, row_of
 from oelm_tui.run_filter import Query, parse
 from oelm_tui.snapshots.run_view import RunView
-from oelm_tui.snapshots.snapshot import Snapshot
+from oelm_tui.snapshots.sampler import LabSnapshot
 from oelm_tui.text import Row
 from oelm_tui.widgets.row_table import RowTable
 
 
 class RunsTable(RowTable):
-    snapshot: reactive[Snapshot | None] = reactive(None)
+    snapshot: reactive[LabSnapshot | None] = reactive(None)
     query_text: reactive[str] = reactive("")
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002

@@ -143,13 +143,13 @@ def test_a_comparison_asked_for_before_the_presets_are_read_opens_when_they_are(
     async def script(app, pilot):
         loaded = app.snapshot.catalogue
         app.sampler.catalogue = None
-        app.desks["lab"].ask(None)
+        app.threads["lab"].ask(None)
         await wait_until(pilot, lambda: app.snapshot.catalogue is None)
         await pilot.press("c")
         await pilot.pause()
         assert not isinstance(app.screen, Compare)
         app.sampler.catalogue = loaded
-        app.desks["lab"].ask(None)
+        app.threads["lab"].ask(None)
         await wait_until(pilot, lambda: isinstance(app.screen, Compare))
 
     drive(lab, script)

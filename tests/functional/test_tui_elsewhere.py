@@ -117,7 +117,7 @@ def test_messages_and_bell_are_turned_off_apart_and_the_choice_is_kept(lab, monk
 async def _fail(app, pilot, lab: Path, name: str) -> None:
     run = read_run(RunFolder(lab / "runs" / name))
     change(run, state="failed", reason="error", message="boom", ended=app.sampler.sources.now())
-    app.desks["lab"].ask(None)
+    app.threads["lab"].ask(None)
     await settle(pilot)
 
 

@@ -89,11 +89,11 @@ def test_a_run_started_elsewhere_appears_and_a_folder_that_vanishes_goes(lab):
         shutil.copytree(lab / "runs" / run_id("GPT-02", 2), new)
         content = json.loads((new / "run.json").read_text())
         (new / "run.json").write_text(json.dumps({**content, "id": new.name, "created": NOW - 5}))
-        app.desks["lab"].ask(None)
+        app.threads["lab"].ask(None)
         await settle(pilot)
         assert len(app.screen.runs_table.rows) == 8
         shutil.rmtree(new)
-        app.desks["lab"].ask(None)
+        app.threads["lab"].ask(None)
         await settle(pilot)
         assert len(app.screen.runs_table.rows) == 7
 
@@ -253,11 +253,11 @@ def test_attention_is_raised_once_and_stays_until_seen(lab, monkeypatch):
         monkeypatch.setattr(app, "bell", lambda: rung.append(1))
         run = next(view.run for view in app.snapshot.runs if view.run.preset == "GPT-01")
         change(run, state="failed", reason="nonfinite", message="non-finite loss at step 62100", ended=NOW - 1)
-        app.desks["lab"].ask(None)
+        app.threads["lab"].ask(None)
         await settle(pilot)
         assert rung == [1]
         assert "2 need a look" in text_of(app)
-        app.desks["lab"].ask(None)
+        app.threads["lab"].ask(None)
         await settle(pilot)
         assert rung == [1]
         app.screen.runs_table.go_to(run.id)
@@ -268,7 +268,7 @@ def test_attention_is_raised_once_and_stays_until_seen(lab, monkeypatch):
             await pilot.pause(0.02)
         assert json.loads((run.folder.path / "notes.json").read_text())["seen"] == NOW
         change(run, state="failed", reason="oom", message="out of memory", ended=NOW + 60)  # resumed, failed again
-        app.desks["lab"].ask(None)
+        app.threads["lab"].ask(None)
         await settle(pilot)
         assert rung == [1, 1]
 
@@ -282,7 +282,7 @@ def test_a_run_that_fails_under_the_cursor_at_night_keeps_its_mark_until_somebod
         run = app.screen.selected.run
         assert run.state == "running"
         change(run, state="failed", reason="oom", message="out of memory", ended=NOW - 1)
-        app.desks["lab"].ask(None)
+        app.threads["lab"].ask(None)
         await settle(pilot)  # it moves to another place in the table, and the cursor with it
         await pilot.pause(0.3)
         await settle(pilot)
@@ -317,7 +317,7 @@ def test_two_thousand_runs_scroll_filter_and_keep_the_cursor(lab):
         known = app.sampler.sources.runs()
         many = [replace(known[n % 7], id=f"{known[n % 7].preset}-{n}", seed=n) for n in range(2000)]
         app.sampler.sources.runs = lambda: many
-        app.desks["lab"].ask(None)
+        app.threads["lab"].ask(None)
         await settle(pilot)
         table = app.screen.runs_table
         assert len(table.rows) == 2000
@@ -367,7 +367,7 @@ def test_the_header_counts_every_run_whatever_its_state(lab):
     async def script(app, pilot):
         run = next(view.run for view in app.snapshot.runs if view.run.preset == "GPT-01")
         change(run, state="starting")
-        app.desks["lab"].ask(None)
+        app.threads["lab"].ask(None)
         await settle(pilot)
         first = text_of(app).splitlines()[0]
         counted = [int(number) for number in re.findall(r"(\d+) (?!need)[a-z]+", first.partition(" · ")[2])]

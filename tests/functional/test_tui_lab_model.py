@@ -1,4 +1,4 @@
-"""What the screen knows: snapshots, pace, stalls, columns that grow, details, the desk that never piles up."""
+"""What the screen knows: snapshots, pace, stalls, columns that grow, details, the thread whose work never piles up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from oelm_tui.render.run_rows import COLUMNS, short_device
 from oelm_tui.screens.dialogs import help_lines
 from oelm_tui.settings import Settings
 from oelm_tui.snapshots import columns as columns_module
-from oelm_tui.snapshots.background import Desk
+from oelm_tui.snapshots.background import BackgroundThread
 from oelm_tui.snapshots.cards import History, Machine, card_of
 from oelm_tui.snapshots.columns import ColumnsReader, MetricsTail
 from oelm_tui.snapshots.detail import DetailReader, DetailRequest
@@ -230,10 +230,10 @@ def test_a_detail_is_told_once_and_again_when_a_file_changed(lab, running):
     )
 
 
-# The desk
+# Threads in the background
 
 
-def test_a_desk_does_only_the_newest_of_what_was_asked_meanwhile():
+def test_a_thread_does_only_the_newest_of_what_was_asked_meanwhile():
     gate, began, done = threading.Event(), threading.Event(), threading.Event()
     worked: list[int] = []
 
@@ -243,18 +243,18 @@ def test_a_desk_does_only_the_newest_of_what_was_asked_meanwhile():
         gate.wait(5)
         return number
 
-    desk: Desk[int, int] = Desk("test", work, lambda answer: done.set() if answer == 3 else None)
-    desk.ask(1)
+    thread = BackgroundThread("test", work, lambda answer: done.set() if answer == 3 else None)
+    thread.ask(1)
     assert began.wait(5)
-    desk.ask(2)
-    desk.ask(3)
+    thread.ask(2)
+    thread.ask(3)
     gate.set()
     assert done.wait(5)
-    desk.close()
+    thread.close()
     assert worked == [1, 3]
 
 
-def test_a_desk_goes_on_after_an_error_and_tells_it_once():
+def test_a_thread_continues_after_an_error_and_tells_it_once():
     told: list[str] = []
     answered = threading.Event()
     work = {0: 1 / 3}
@@ -264,16 +264,16 @@ def test_a_desk_goes_on_after_an_error_and_tells_it_once():
             answered.set()
         return 1 / number if number != 9 else work[0]
 
-    desk: Desk[int, float] = Desk("test", divide, lambda _: None, 0.01, lambda error: told.append(str(error)))
-    desk.ask(0)
+    thread = BackgroundThread("test", divide, lambda _: None, 0.01, lambda error: told.append(str(error)))
+    thread.ask(0)
     for _ in range(200):
         if told:
             break
         threading.Event().wait(0.01)
     threading.Event().wait(0.05)  # several rounds with the same error
-    desk.ask(9)
+    thread.ask(9)
     assert answered.wait(5)
-    desk.close()
+    thread.close()
     assert told == ["division by zero"]
 
 

@@ -203,10 +203,10 @@ def test_a_folder_that_vanishes_while_its_log_is_shown_breaks_nothing(lab):
         app.screen.runs_table.go_to(run_id("GPT-02", 2))
         await press(pilot, "right_square_bracket")
         shutil.rmtree(lab / "runs" / run_id("GPT-02", 2))
-        app.desks["lab"].ask(None)
+        app.threads["lab"].ask(None)
         await settle(pilot)
         assert app.screen.runs_table.key != run_id("GPT-02", 2)
-        assert not app.screen.query_one(LogView).desk._last_error
+        assert not app.screen.query_one(LogView).thread._last_error
 
     drive(lab, script)
 
@@ -219,7 +219,7 @@ def test_a_disk_that_hangs_stalls_the_sampler_and_not_the_screen(lab):
     async def script(app, pilot):
         real = app.sampler.sources.runs
         app.sampler.sources.runs = lambda: (gate.wait(20), real())[1]
-        app.desks["lab"].ask(None)
+        app.threads["lab"].ask(None)
         app._sampled_at -= 60
         app._watch_the_sampler()
         await pilot.press("down", "1", "down")

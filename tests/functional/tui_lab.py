@@ -164,9 +164,10 @@ async def settle(pilot, rounds: int = 3) -> None:
     app = pilot.app
     for _ in range(rounds):
         for _ in range(200):
-            desks = [*app.desks.values(), *(view.desk for view in app.screen.query("LogView"))]
-            desks += [app.screen.desk] if hasattr(app.screen, "desk") else []
-            if all(desk.idle for desk in desks) and app.snapshot is not None and app.snapshot.catalogue is not None:
+            threads = [*app.threads.values(), *(view.thread for view in app.screen.query("LogView"))]
+            threads += [app.screen.thread] if hasattr(app.screen, "thread") else []
+            known = app.snapshot is not None and app.snapshot.catalogue is not None
+            if known and all(thread.idle for thread in threads):
                 break
             await asyncio.sleep(0.01)
         await pilot.pause()
