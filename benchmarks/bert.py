@@ -22,8 +22,8 @@ from oelm_core.data.classification import ClassificationData
 from oelm_core.formatting import percent
 from oelm_core.method.flops import StepSizes
 from oelm_core.models.bert import from_config
-from oelm_core.training.batches import Plan
-from oelm_core.training.classification_task import ClassificationTask
+from oelm_core.training.schedule import BatchPlan
+from oelm_core.training.tasks import ClassificationTask
 
 EPOCH = 80
 """Sentences whose packed and padded scores are compared: two batches and a half."""
@@ -93,7 +93,7 @@ def packed_beside_padded(arch: str, count: int, sizes: StepSizes) -> PackedEpoch
     model = from_config(config).eval()
     examples = replace(like_sst2(count, sizes.vocab), labels=np.arange(count))  # labels that tell them apart
     padding, first = int(config.pad_token_id or 0), packing.first_position(model)
-    plan = Plan(len(examples), 32, 1, 0)
+    plan = BatchPlan(len(examples), 32, 1, 0)
     worst, seen = 0.0, []
     for step in range(1, plan.steps_per_epoch + 1):
         chosen = plan.step(step)

@@ -26,7 +26,7 @@ from oelm_core.config.sections import Train
 from oelm_core.formatting import measured_time, percent, size
 from oelm_core.method.flops import StepSizes
 from oelm_core.runs.folder import RunFolder
-from oelm_core.training.recorder import Records
+from oelm_core.training.recorder import Recorder
 
 OVERHEAD, WAIT = 0.01, 0.02
 TIE = 1.05
@@ -86,12 +86,12 @@ def record_writing(megabytes: int) -> Calls:
             for _ in range(megabytes):
                 file.write(line * (1_000_000 // len(line)))
             os.dup2(file.fileno(), sys.stdout.fileno())  # the log comes last: it is the worker's standard output
-    records = Records(folder, total=1000)
+    recorder = Recorder(folder, total=1000)
     values = dict.fromkeys(("loss", "lr", "grad_norm", "step_time", "tokens_per_s", "examples_per_s", "data_wait"), 1.0)
 
     def write() -> None:
-        records.train(1, 1.0, **values)
-        records.progress(1)
+        recorder.train(1, 1.0, **values)
+        recorder.progress(1)
 
     return Calls(write, 1000, kept)
 

@@ -147,6 +147,17 @@ def duration_words(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
+def exact_duration(seconds: float) -> str:
+    """To the second, as the author's timing files have it.
+
+    >>> exact_duration(4 * 3600 + 31 * 60 + 5), exact_duration(61)
+    ('4h 31m 05s', '1m 01s')
+    """
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, secs = divmod(rest, 60)
+    return f"{hours}h {minutes:02d}m {secs:02d}s" if hours else f"{minutes}m {secs:02d}s"
+
+
 def rough_duration(seconds: float) -> str:
     """In sentences where one unit is enough.
 

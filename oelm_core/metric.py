@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 
 class Metric(NamedTuple):
@@ -18,7 +18,7 @@ class Metric(NamedTuple):
     short: str
 
     @property
-    def direction(self) -> str:
+    def direction(self) -> Literal["higher", "lower"]:
         return "higher" if self.higher_is_better else "lower"
 
     def better(self, value: float, than: float | None) -> bool:

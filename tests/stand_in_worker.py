@@ -16,7 +16,7 @@ from pathlib import Path
 from oelm_core.runs.folder import RunFolder, write_json
 from oelm_core.runs.metrics_file import MetricsWriter, cut_lines
 from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, WorkerProgress, decode_metric
-from oelm_core.training import watch
+from oelm_core.training.supervision import guard
 
 
 def next_value(value: int, step: int) -> int:
@@ -43,7 +43,7 @@ class Worker:
     def main(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
             signal.signal(number, self._asked)
-        watch.guard(self.folder.path).start(lambda number: self._asked(number, None))
+        guard(self.folder).start(lambda number: self._asked(number, None))
         self._restore()
         metrics = MetricsWriter(self.folder.metrics) if self.rank == 0 else None
         pace = float(os.environ.get("STAND_IN_STEP", "0.02"))

@@ -21,7 +21,7 @@ def serve() -> None:
     from transformers import AutoTokenizer, BertForSequenceClassification, PreTrainedTokenizerFast  # noqa: F401
 
     from oelm_core.models import bert, gpt, peers  # noqa: F401 - loaded before the fork
-    from oelm_core.training import finishing, loop, session, worker  # noqa: F401
+    from oelm_core.training import loop, results, session, worker  # noqa: F401
 
     torch.set_num_threads(1)
     print(json.dumps({"ready": os.getpid()}), flush=True)

@@ -29,11 +29,11 @@ from oelm_core.method.flops import StepSizes
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.runs.schema import MetricLine, Result, RunRecord
-from oelm_core.training import precision
 from oelm_core.training.distributed import Ranks
-from oelm_core.training.language_task import LanguageTask
-from oelm_core.training.signals import StopRequest
-from oelm_core.training.waiting import SPIN
+from oelm_core.training.precision import choose_precision
+from oelm_core.training.supervision import StopRequest
+from oelm_core.training.tasks import LanguageTask
+from oelm_core.training.worker import SPIN
 
 OURS = "a moment (ours)"
 DEFAULT = "long (the default)"
@@ -195,7 +195,7 @@ def compare_precisions(section: BenchSection, effort: Effort) -> ProductTimes:
 
 def product_times() -> ProductTimes:
     place = device()
-    chosen = precision.choose("amp", place)
+    chosen = choose_precision("amp", place)
     formats = {"fp32": torch.float32, "bf16": torch.bfloat16}
     if place.type == "cuda":
         formats["fp16"] = torch.float16
@@ -257,7 +257,7 @@ def validation(sizes: StepSizes, *, at_once: int, fixed: bool) -> Calls:
     train = {"eval_batch_size": at_once} if fixed else {}
     language = experiment("gpt", sizes.but(batch=at_once), data={"name": "bench"}, train=train)
     task = LanguageTask(language, LanguageData("bench", text, text, 0, ""), None)
-    ranks, chosen, stop = Ranks(0, 1, device()), precision.choose("fp32", device()), StopRequest()
+    ranks, chosen, stop = Ranks(0, 1, device()), choose_precision("fp32", device()), StopRequest()
     return Calls(lambda: task.evaluate(model, ranks, chosen, stop))
 
 

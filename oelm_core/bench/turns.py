@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from oelm_core.errors import LabError
-from oelm_core.training.waiting import SPIN
+from oelm_core.training.worker import SPIN
 
 RESAMPLES = 2000
 ENOUGH = 6

@@ -38,7 +38,7 @@ class CensusBytes(Struct):
     checkpoint: int = 0
 
 
-class Census(Struct, kw_only=True):
+class Census(Struct, kw_only=True, omit_defaults=True):
     """Parameters of the model; None where an import does not know."""
 
     total: int | None = None

@@ -86,6 +86,15 @@ def anyone_alive(machine: ProcessIdentity | RunState, processes: Iterable[Worker
     return any(is_alive(one.pid, one.started, machine.boot_time) for one in processes)
 
 
+def ancestors() -> list[int]:
+    """The processes above this one, nearest first."""
+    found, pid = [], os.getpid()
+    while pid > 1 and (fields := _stat(pid)) is not None:
+        pid = int(fields[1])
+        found.append(pid)
+    return found
+
+
 def descendants(root: int | None = None) -> list[int]:
     """Every process below `root` (this one unless said), zombies left out, nearest first."""
     children: dict[int, list[int]] = {}

@@ -275,7 +275,7 @@ class ModelFacts(Struct):
     fingerprint: str | None = None
 
 
-class DataFacts(Struct, kw_only=True):
+class DataFacts(Struct, kw_only=True, omit_defaults=True):
     """What was read; the later keys are those of classification or of language modelling."""
 
     name: str | None = None
@@ -383,7 +383,7 @@ class DeviceFacts(Struct):
     name: str | None = None
 
 
-Evaluated = dict[str, float | None]
+Evaluated = dict[str, int | float | None]
 """One evaluation: step, seconds, loss and the metrics by name; None for what was not finite."""
 
 
@@ -441,12 +441,14 @@ class Sample(Struct, kw_only=True):
     text: str
 
 
-class Predictions(Struct):
+class Predictions(Struct, omit_defaults=True):
     """predictions/step-N.json: what was predicted for each validation example, in the order of the file."""
 
     labels: list[int]
     predictions: list[int]
     step: int = 0
+    mismatched: Predictions | None = None
+    """Of MNLI's second half."""
 
 
 class Losses(Struct):

@@ -13,19 +13,77 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from oelm_core.errors import BadInput
-from oelm_core.runs.folder import read_json, write_json
+from oelm_core.runs.folder import read_record, write_json, write_record
+from oelm_core.runs.schema import SCHEMA, Evaluated, Reached, Record
 
-SCHEMA = 1
+REACH = (0.8, 0.9)
+"""Accuracies whose first step is noted."""
 _NAME = re.compile(r"^step-(\d+)$")
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 Tensors = dict[str, torch.Tensor]
+
+
+class Progress(msgspec.Struct):
+    """Where a run is, carried from attempt to attempt. Seconds are training time, without waiting between attempts."""
+
+    step: int = 0
+    tokens: int = 0
+    """Tokens seen so far."""
+    window: list[float] = []
+    """Losses since the last train record, so that a record after a resume is the same number."""
+    best: Evaluated | None = None
+    last: Evaluated | None = None
+    reached: dict[str, Reached | None] = msgspec.field(default_factory=lambda: {str(r): None for r in REACH})
+    eval_due: bool = False
+    """A stop came during this step's evaluation; it is done first after a resume."""
+    seconds: float = 0.0
+    validation_seconds: list[float] = []
+    epoch_seconds: list[float] = []
+    epoch_began: float = 0.0
+
+    @property
+    def best_step(self) -> int | None:
+        return int(self.best["step"] or 0) if self.best else None
+
+    def note_reached(self, accuracy: float, step: int, seconds: float) -> None:
+        for level in REACH:
+            if accuracy >= level and self.reached[str(level)] is None:
+                self.reached[str(level)] = Reached(step, seconds)
+
+
+class FileSum(msgspec.Struct):
+    """What a file of a checkpoint must be."""
+
+    bytes: int
+    sha256: str
+
+
+class CheckpointState(Record, kw_only=True):
+    """A checkpoint's state.json: everything a resume needs beside weights and moments, and the files' checksums."""
+
+    FILE = "state.json"
+
+    schema: int = SCHEMA
+    step: int
+    preset: str | None = None
+    config_hash: str | None = None
+    seed: int | None = None
+    progress: Progress = msgspec.field(default_factory=Progress)
+    scaler: dict[str, int | float] = {}
+    threads: int | None = None
+    world_size: int = 1
+    precision: str | None = None
+    device: str | None = None
+    torch: str | None = None
+    files: dict[str, FileSum] = {}
 
 
 @dataclass(frozen=True)
@@ -33,8 +91,11 @@ class Checkpoint:
     """A complete checkpoint on disk."""
 
     path: Path
-    step: int
-    state: dict[str, Any]
+    state: CheckpointState
+
+    @property
+    def step(self) -> int:
+        return self.state.step
 
     def tensors(self, name: str, device: str = "cpu") -> Tensors:
         return load_file(self.path / f"{name}.safetensors", device=device)
@@ -82,14 +143,14 @@ def load_optimiser(optimiser: torch.optim.Optimizer, model: nn.Module, tensors: 
         optimiser.state[parameter][key] = value.to(parameter.device if on_device else "cpu").clone()
 
 
-def save(
-    folder: Path, step: int, groups: dict[str, Tensors], state: dict[str, Any], texts: dict[str, Any] | None = None
-) -> int:
+def save(folder: Path, state: CheckpointState, groups: dict[str, Tensors], model_config: Any = None) -> int:
     """Writes `step-<step>` with one safetensors file per group and returns its bytes; `latest` then points to it.
 
+    model_config: transformers' description of the model, with which it can load the weights.
     A failure (a full disk) removes what was begun and leaves earlier checkpoints as they were.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    step = state.step
     final = folder / f"step-{step}"
     draft = Path(tempfile.mkdtemp(dir=folder, prefix=f".step-{step}-"))
     try:
@@ -99,10 +160,10 @@ def save(
             plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
             _save_file(plain, file)
             flush(file)
-            listed[file.name] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
-        for name, content in (texts or {}).items():
-            write_json(draft / name, content)
-        write_json(draft / "state.json", {"schema": SCHEMA, "step": step, **state, "files": listed})
+            listed[file.name] = FileSum(file.stat().st_size, sha256(file))
+        if model_config is not None:
+            write_json(draft / "config.json", model_config.to_dict())
+        write_record(draft / state.FILE, msgspec.structs.replace(state, files=listed))
         draft.chmod(0o755)
         flush(draft)
         old = folder / f".step-{step}-old"
@@ -168,6 +229,16 @@ def prune(folder: Path, keep: int, best: int | None) -> None:
             shutil.rmtree(folder / f"step-{step}", ignore_errors=True)
 
 
+def tidy(folder: Path, step: int, best: int | None) -> None:
+    """Removes damaged checkpoints past the one resumed from, and points `latest` and `best` where they belong."""
+    for later in steps(folder):
+        if later > step:
+            shutil.rmtree(folder / f"step-{later}", ignore_errors=True)
+    point(folder, "latest", step)
+    if best and (folder / f"step-{best}").is_dir():
+        point(folder, "best", best)
+
+
 def put_back(folder: Path) -> None:
     """A checkpoint moved aside for another of the same step that never came takes its place again."""
     for old in folder.glob(".step-*-old"):
@@ -186,16 +257,16 @@ def clear_drafts(folder: Path) -> None:
 
 def verify(path: Path) -> Checkpoint | str:
     """The checkpoint, or why it is not complete."""
-    state = read_json(path / "state.json")
-    if state is None or "files" not in state or "step" not in state:
+    state = read_record(path / CheckpointState.FILE, CheckpointState)
+    if state is None or not state.files:
         return "its state.json is missing or unreadable"
-    for name, listed in state["files"].items():
+    for name, listed in state.files.items():
         file = path / name
-        if not file.is_file() or file.stat().st_size != listed["bytes"]:
+        if not file.is_file() or file.stat().st_size != listed.bytes:
             return f"{name} is missing or cut short"
-        if sha256(file) != listed["sha256"]:
+        if sha256(file) != listed.sha256:
             return f"{name} does not match its checksum"
-    return Checkpoint(path, int(state["step"]), state)
+    return Checkpoint(path, state)
 
 
 def newest(folder: Path, say: Callable[[str], None] = lambda _: None) -> Checkpoint | None:
@@ -211,16 +282,9 @@ def newest(folder: Path, say: Callable[[str], None] = lambda _: None) -> Checkpo
 
 def check_owner(checkpoint: Checkpoint, preset: str, config_hash: str) -> None:
     """Refuses a checkpoint that another preset or other settings wrote."""
-    theirs = checkpoint.state.get("preset"), checkpoint.state.get("config_hash")
+    theirs = checkpoint.state.preset, checkpoint.state.config_hash
     if theirs != (preset, config_hash):
         raise BadInput(
             f"{checkpoint.path}: written by {theirs[0]} (settings {theirs[1]}), this run is {preset}"
             f" (settings {config_hash}); a run only goes on from its own checkpoint."
         )
-
-
-def read_tensors(path: Path) -> Tensors:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise BadInput(f"{path}: not a readable safetensors file: {error}.") from None

@@ -1,14 +1,18 @@
-"""Validation figures: losses averaged over examples or tokens, not batches; accuracy, F1, Matthews, perplexity."""
+"""Validation: the batch size it runs at, and its figures: losses averaged over examples or tokens, accuracy, F1, ..."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+import torch
 
-HIGHER = {"accuracy", "f1", "matthews"}
+from oelm_core.runs.schema import Losses, Predictions
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -16,19 +20,39 @@ class Evaluation:
     """Figures of one evaluation, and what paired tests need: per-example predictions or per-sequence losses."""
 
     values: dict[str, float]
-    kind: str  # "predictions" | "losses": the folder the details go to
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Predictions | Losses
 
 
-def direction(metric: str) -> str:
-    return "higher" if metric in HIGHER else "lower"
+class LargestBatch:
+    """Evaluation at the largest batch that fits: on a GPU twice as many batches are joined each time, until too many.
 
+    It remembers how many that were. Without a GPU it is one: `oelm bench loop` shows what more would bring.
+    """
 
-def better(metric: str, value: float, than: float | None) -> bool:
-    """Strictly better, so that of equal evaluations the earlier stays the best. NaN is better than nothing at all."""
-    if than is None or math.isnan(than):
-        return True
-    return value > than if direction(metric) == "higher" else value < than
+    def __init__(self, most: int | None = None) -> None:
+        """most: batches joined at the utmost, however many fit."""
+        self.joined = 1
+        self._most = most if torch.cuda.is_available() else 1
+
+    def over(self, batches: Sequence[np.ndarray], forward: Callable[[np.ndarray], T]) -> Iterator[tuple[np.ndarray, T]]:
+        """(examples, what forward made of them) until every batch has been seen, as many at once as fit."""
+        at = 0
+        while at < len(batches):
+            chosen = np.concatenate(batches[at : at + self.joined])
+            found = None
+            try:
+                found = forward(chosen)
+            except torch.cuda.OutOfMemoryError:
+                if self.joined == 1:
+                    raise
+            if found is None:  # after the except, whose traceback would still hold the tensors
+                self.joined = self._most = self.joined // 2
+                torch.cuda.empty_cache()
+                continue
+            yield chosen, found
+            at += self.joined
+            if at < len(batches) and (self._most is None or 2 * self.joined <= self._most):
+                self.joined *= 2
 
 
 def confusion(labels: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:

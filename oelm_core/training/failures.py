@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import re
-from typing import Any
+from typing import NamedTuple
 
+import psutil
 import torch
 
 from oelm_core.config import Train
@@ -24,18 +25,28 @@ class DiskFull(LabError):
     reason = "disk"
 
 
-def outcome_of(error: BaseException, train: Train | None) -> tuple[str, str, bool]:
-    """(reason, message, whether the traceback belongs in the log) of an exception that ended a run."""
+class Failure(NamedTuple):
+    """Why an exception ended a run."""
+
+    reason: str
+    message: str
+    unexpected: bool = False
+    """Whether the traceback belongs in the log."""
+
+
+def failure_of(error: BaseException, train: Train | None) -> Failure:
     if isinstance(error, LabError):
-        return error.reason, str(error), False
+        return Failure(error.reason, str(error))
     if _is_out_of_memory(error):
-        return "oom", out_of_memory_sentence(error, train), False
+        return Failure("oom", out_of_memory_sentence(error, train))
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "disk", f"the disk is full ({error.filename or error}); the last checkpoint is still usable.", False
-    return "error", f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}", True
+        return Failure("disk", f"the disk is full ({error.filename or error}); the last checkpoint is still usable.")
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    return Failure("error", f"{type(error).__name__}: {first_line}", unexpected=True)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
+    """torch's allocator for the CPU raises a plain RuntimeError; nothing but its words tells it from others."""
     return isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     )
@@ -60,7 +71,5 @@ def _free() -> str:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         free, total = torch.cuda.mem_get_info()
         return f"{free / 2**30:.1f} of {total / 2**30:.1f} GB on {torch.cuda.get_device_name()}"
-    import psutil
-
-    memory: Any = psutil.virtual_memory()
+    memory = psutil.virtual_memory()
     return f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GB of host memory"

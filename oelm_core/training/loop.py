@@ -13,15 +13,15 @@ import torch
 
 from oelm_core.method import attention_stats
 from oelm_core.method.freezing import apply_unfreezing, group_lr
+from oelm_core.metric import metric_named
+from oelm_core.runs.schema import Evaluated
 from oelm_core.training import checkpoint
-from oelm_core.training.baseline_attention import keep_baseline_pattern
-from oelm_core.training.draws import dropout_seed, seed_draws
-from oelm_core.training.evaluation import better
 from oelm_core.training.failures import DiskFull, NonFinite
-from oelm_core.training.schedule import rate
-from oelm_core.training.signals import Interrupted
+from oelm_core.training.recorder import keep_baseline_pattern
+from oelm_core.training.schedule import dropout_seed, learning_rate, seed_draws
+from oelm_core.training.supervision import Interrupted
 from oelm_core.training.tasks import StepBatch
-from oelm_core.training.timing import Stopwatch, warmup_steps
+from oelm_core.training.timing import Stopwatch, untimed_steps
 
 if TYPE_CHECKING:
     from oelm_core.training.session import Session
@@ -55,7 +55,7 @@ class Loop:
         self.first_step = session.progress.step + 1
         self.saved = (session.progress.step, session.progress.eval_due)
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="data")
-        self._loading: dict[int, Future[StepBatch]] = {}
+        self._loading: dict[int, Future[StepBatch[Any]]] = {}
 
     def fit(self) -> int:
         """0 when training is complete, else the signal that stopped it (all ranks agree on the step)."""
@@ -87,7 +87,7 @@ class Loop:
         batch, wait = self._take(step)
         if s.unfreezing is not None and (step == self.first_step or s.unfreezing.changes_at(step - 1)):
             apply_unfreezing(s.model, s.experiment.method, s.unfreezing, step - 1)
-        lr = train.lr * rate(train, step, s.total)
+        lr = learning_rate(train, step, s.total)
         for group in s.optimiser.param_groups:
             group["lr"] = group_lr(group, lr, step - 1)
         seed_draws(dropout_seed(s.experiment.seed, step, s.ranks.rank), s.ranks.device)
@@ -117,7 +117,7 @@ class Loop:
         s.optimiser.zero_grad(set_to_none=True)
         return norm
 
-    def _take(self, step: int) -> tuple[StepBatch, float]:
+    def _take(self, step: int) -> tuple[StepBatch[Any], float]:
         """The step's data, and the seconds it was waited for; data of the next steps is begun."""
         for ahead in range(step, min(step + AHEAD, self.s.total) + 1):
             if ahead not in self._loading:
@@ -134,7 +134,7 @@ class Loop:
         evaluates = last or step % train.eval_every == 0
         checkpoints = last or step % (train.checkpoint_every or train.eval_every) == 0
         self._settle(wait=evaluates or checkpoints or len(self.pending) > LAG)
-        s.records.progress(step, phase="running", force=step == self.first_step)
+        s.recorder.progress(step, phase="running", force=step == self.first_step)
         if step % s.task.plan.steps_per_epoch == 0:
             s.progress.epoch_seconds.append(self._seconds() - s.progress.epoch_began)
             s.progress.epoch_began = self._seconds()
@@ -158,7 +158,7 @@ class Loop:
             return
         what = "loss" if not math.isfinite(loss) else "gradient"
         examples = s.task.plan.step(step).tolist()
-        s.records.say(f"step {step}: {what} is not finite; examples of this batch: {examples}")
+        s.recorder.say(f"step {step}: {what} is not finite; examples of this batch: {examples}")
         kept = checkpoint.steps(s.folder.checkpoints)
         last = f"the checkpoint of step {kept[-1]} is kept" if kept else "there is no checkpoint yet"
         raise NonFinite(
@@ -167,14 +167,14 @@ class Loop:
 
     def _record(self, done: Pending, seconds: float, loss: float, norm: float) -> None:
         s, progress = self.s, self.s.progress
-        if done.step - self.first_step >= warmup_steps(s.total):
+        if done.step - self.first_step >= untimed_steps(s.total):
             s.times.add(seconds, done.tokens, done.examples, done.wait)
         progress.tokens += done.tokens
         progress.window.append(loss)
         self.recent.append((seconds, done.tokens, done.examples, done.wait))
         if done.step == 1 or done.step % s.experiment.train.log_every == 0 or done.step == s.total:
             taken, tokens, examples, waited = (sum(column) for column in zip(*self.recent, strict=True))
-            s.records.train(
+            s.recorder.train(
                 done.step,
                 self._left(done.step),
                 loss=sum(progress.window) / len(progress.window),
@@ -203,7 +203,7 @@ class Loop:
     def _evaluate(self, step: int) -> bool:
         """Whether this evaluation is the best so far. A stop asked for meanwhile leaves it due."""
         s, progress = self.s, self.s.progress
-        s.records.progress(step, phase="evaluating", force=True)
+        s.recorder.progress(step, phase="evaluating", force=True)
         began = time.monotonic()
         s.model.eval()
         try:
@@ -219,17 +219,18 @@ class Loop:
         seconds = time.monotonic() - began
         progress.eval_due = False
         progress.validation_seconds.append(seconds)
-        entry = {"step": step, "seconds": self._seconds(), **found.values}
-        metric = s.experiment.metric
-        best = better(metric, found.values[metric], progress.best[metric] if progress.best else None)
+        so_far = self._seconds()
+        entry: Evaluated = {"step": step, "seconds": so_far, **found.values}
+        metric = metric_named(s.experiment.metric)
+        best = metric.better(found.values[metric.name], progress.best[metric.name] if progress.best else None)
         progress.last = entry
         if best:
             progress.best = entry
         if "accuracy" in found.values:
-            progress.note_reached(found.values["accuracy"], step, entry["seconds"])
-        s.records.evaluation(step, found, seconds, best)
+            progress.note_reached(found.values["accuracy"], step, so_far)
+        s.recorder.evaluation(step, found, seconds, best)
         self._sample(step)
-        s.records.progress(step, phase="running", force=True)
+        s.recorder.progress(step, phase="running", force=True)
         return best
 
     def _look_at_attention(self, step: int) -> dict[str, float]:
@@ -237,14 +238,14 @@ class Loop:
         inputs, real = s.task.probe(s.model)
         baseline = keep_baseline_pattern(s.folder, s.experiment, inputs["input_ids"])
         if baseline:
-            s.records.event(step, "attention", f"attention is held against that of {baseline}")
+            s.recorder.event(step, "attention", f"attention is held against that of {baseline}")
         return attention_stats.record(s.folder.path / "attention", step, s.model, inputs, real)
 
     def _sample(self, step: int) -> None:
         s = self.s
         if s.ranks.main and s.experiment.train.samples:
             s.model.eval()
-            s.records.samples(step, s.task.samples(s.model, step, s.precision))
+            s.recorder.samples(step, s.task.samples(s.model, step, s.precision))
             s.model.train()
 
     def _save(self, best: bool) -> None:
@@ -253,14 +254,15 @@ class Loop:
         s.progress.seconds = self._seconds()
         if not s.ranks.main or self.saved == (step, s.progress.eval_due):
             return
-        s.records.flush_to_disk()
-        groups: dict[str, Any] = {
+        s.recorder.flush_to_disk()
+        groups = {
             "model": checkpoint.model_tensors(s.model),
             "optimiser": checkpoint.optimiser_tensors(s.optimiser, s.model),
             "clock": s.times.as_tensors(),
         }
         try:
-            s.checkpoint_bytes = checkpoint.save(s.folder.checkpoints, step, groups, s.remembered(), s.model_card())
+            config = getattr(s.model, "config", None)
+            s.checkpoint_bytes = checkpoint.save(s.folder.checkpoints, s.checkpoint_state(), groups, config)
         except OSError as error:
             kept = checkpoint.steps(s.folder.checkpoints)
             last = f"step {kept[-1]} is still usable" if kept else "there is none before it"
@@ -270,6 +272,5 @@ class Loop:
             ) from None
         if best:
             checkpoint.point(s.folder.checkpoints, "best", step)
-        best_step = s.progress.best["step"] if s.progress.best else None
-        checkpoint.prune(s.folder.checkpoints, s.experiment.train.keep_checkpoints, best_step)
+        checkpoint.prune(s.folder.checkpoints, s.experiment.train.keep_checkpoints, s.progress.best_step)
         self.saved = (step, s.progress.eval_due)

@@ -37,7 +37,7 @@ class Precision:
         return torch.amp.GradScaler(self.device.type, enabled=self.name == "fp16")
 
 
-def choose(asked: str, device: torch.device) -> Precision:
+def choose_precision(asked: str, device: torch.device) -> Precision:
     """fp32, bf16 or fp16; `amp` picks by device. On a CPU, bf16 products are up to 100x slower than fp32."""
     if device.type != "cuda":
         if asked == "fp16":

@@ -21,7 +21,7 @@ from oelm_core.data.classification import Examples, encode
 from oelm_core.data.tokenizers import demo_tokenizer
 from oelm_core.errors import Refused
 from oelm_core.models import seeded
-from oelm_core.training.batches import Plan
+from oelm_core.training.schedule import BatchPlan
 
 DEFAULT_SHAPE = Shape(layers=3, d_model=96, heads=4, d_ff=256, vocab=320, positions=64)
 STEPS = 500
@@ -75,7 +75,7 @@ def pretrain(shape: Shape, data: Path, say: Callable[[str], None], steps: int = 
 
     tokenizer = demo_tokenizer()
     sentences = _sentences(data, tokenizer, shape.positions)
-    plan = Plan(len(sentences), BATCH, 1, SEED)
+    plan = BatchPlan(len(sentences), BATCH, 1, SEED)
     config = encoder_config(shape, "bert", 2, 0.0)
     config.initializer_range = INIT
     with seeded(SEED):

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import re
+import shutil
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
-from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.metrics_file import MetricsWriter
+import psutil
+import torch
+from torch import Tensor
+
+from oelm_core.config import Experiment
+from oelm_core.formatting import exact_duration
+from oelm_core.method.attention_stats import is_of_batch
+from oelm_core.runs.evaluations import step_of
+from oelm_core.runs.folder import RunFolder, replace_file
+from oelm_core.runs.metrics_file import MetricsWriter, cut_lines
+from oelm_core.runs.schema import Misfit, Predictions, Result, Sample, WorkerProgress, decode, decode_metric, encode
 from oelm_core.training.evaluation import Evaluation
-from oelm_core.training.timing import formatted
 
 PROGRESS_EVERY = 0.5  # seconds
 SYSTEM_EVERY = 10.0
 
 
-class Records:
+class Recorder:
     """Writes into the run folder. Ranks other than 0 are given `active=False` and write nothing."""
 
     def __init__(self, folder: RunFolder, total: int = 0, active: bool = True) -> None:
@@ -45,7 +49,7 @@ class Records:
             return
         self._metrics.write("train", step, **values)
         self._maybe_system(step)
-        rest = f"  left {formatted(left)}" if left is not None else ""
+        rest = f"  left {exact_duration(left)}" if left is not None else ""
         self.say(
             f"step {step}/{self.total}  loss {values['loss']:.4f}  lr {values['lr']:.3g}"
             f"  grad {values['grad_norm']:.3g}  {values['step_time']:.4f} s/step"
@@ -57,19 +61,21 @@ class Records:
             return
         self._metrics.write("eval", step, **found.values, seconds=round(seconds, 3))
         if best:
-            folder = self.folder.path / found.kind
+            found.details.step = step
+            folder = self.folder.predictions if isinstance(found.details, Predictions) else self.folder.losses
             folder.mkdir(exist_ok=True)
-            _write_plain(folder / f"step-{step}.json", {"step": step, **found.details})
+            replace_file(folder / f"step-{step}.json", encode(found.details) + b"\n", durable=False)
         shown = "  ".join(f"{name} {value:.4f}" for name, value in found.values.items())
         self.say(f"step {step} validation  {shown}  ({seconds:.1f} s){'  best so far' if best else ''}")
 
-    def samples(self, step: int, texts: list[dict[str, str]]) -> None:
+    def samples(self, step: int, texts: list[Sample]) -> None:
         if not self.active or not texts:
             return
-        lines = [json.dumps({"t": round(time.time(), 3), "step": step, **text}, ensure_ascii=False) for text in texts]
-        with open(self.folder.samples, "a", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
-        self.say(f"step {step} sample  {texts[0]['prompt']} | {texts[0]['text'][:200]!r}")
+        for text in texts:
+            text.t = round(time.time(), 3)
+        with open(self.folder.samples, "ab") as file:
+            file.write(b"".join(encode(text) + b"\n" for text in texts))
+        self.say(f"step {step} sample  {texts[0].prompt} | {texts[0].text[:200]!r}")
 
     def progress(self, step: int, *, phase: str | None = None, force: bool = False) -> None:
         """progress.json, at most twice a second unless forced."""
@@ -77,8 +83,8 @@ class Records:
         self.phase = phase or self.phase
         if self.active and (force or now - self._last_progress >= PROGRESS_EVERY):
             self._last_progress = now
-            content = {"step": step, "total": self.total or None, "t": round(now, 3), "phase": self.phase}
-            _write_plain(self.folder.path / "progress.json", content)
+            reached = WorkerProgress(step, self.total or None, round(now, 3), self.phase)
+            self.folder.write(reached, durable=False)  # losing the last one costs nothing
 
     def _maybe_system(self, step: int) -> None:
         now = time.monotonic()
@@ -104,9 +110,6 @@ class Records:
 
 def system_figures() -> dict[str, float]:
     """CPU use in percent and memory in bytes of this process; of its GPU too where there is one."""
-    import psutil
-    import torch
-
     process = psutil.Process()
     figures = {"cpu": process.cpu_percent(), "host_memory": float(process.memory_info().rss)}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -117,11 +120,34 @@ def system_figures() -> dict[str, float]:
     return figures
 
 
-def _write_plain(path: Path, content: Any) -> None:
-    """Written beside and renamed; not flushed, since losing the last one costs nothing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content) + "\n")
-    os.replace(temporary, path)
+def keep_baseline_pattern(folder: RunFolder, experiment: Experiment, tokens: Tensor) -> str | None:
+    """Copies the last attention of a finished baseline run to `attention/baseline.npz`; its id when it is new here.
+
+    The baseline's run has the same seed, sits beside this one, and was looked at on the same tokens `[batch, tokens]`.
+    A copy is never replaced: all looks of a run, before and after a resume, are held against one pattern.
+    """
+    own = folder.path / "attention" / "baseline.npz"
+    if experiment.baseline is None or own.exists():
+        return None
+    for run in _finished(folder, experiment.baseline, experiment.seed):
+        latest = run.path / "attention" / "latest.npz"
+        if is_of_batch(latest, tokens):
+            own.parent.mkdir(parents=True, exist_ok=True)
+            beside = own.with_name(own.name + ".part")
+            shutil.copyfile(latest, beside)
+            beside.replace(own)
+            return run.id
+    return None
+
+
+def _finished(folder: RunFolder, preset: str, seed: int) -> Iterator[RunFolder]:
+    """Finished runs of a preset and seed, newest first: a run's id ends in the time it was made."""
+    start = f"{preset}-s{seed}-".lower()
+    names = [path.name for path in folder.path.parent.iterdir() if path.name.lower().startswith(start)]
+    for name in sorted(names, key=str.lower, reverse=True):
+        run = RunFolder(folder.path.parent / name)
+        if run.read(Result) is not None:
+            yield run
 
 
 def cut_after(folder: RunFolder, step: int, eval_due: bool = False) -> None:
@@ -130,36 +156,24 @@ def cut_after(folder: RunFolder, step: int, eval_due: bool = False) -> None:
     `eval_due`: the step's evaluation comes first after the resume, so an earlier record of it goes too.
     """
     evaluated = step - 1 if eval_due else step
-    _cut_lines(folder.metrics, lambda record: evaluated if record.get("kind") == "eval" else step)
-    _cut_lines(folder.samples, lambda _: evaluated)
+
+    def keeps_metric(line: bytes) -> bool:
+        found = decode_metric(line)
+        return found is not None and found.step <= (evaluated if found.kind == "eval" else step)
+
+    def keeps_sample(line: bytes) -> bool:
+        try:
+            return decode(line, Sample).step <= evaluated
+        except Misfit:
+            return False
+
+    cut_lines(folder.metrics, keeps_metric)
+    cut_lines(folder.samples, keeps_sample)
     for kept in (folder.predictions, folder.losses):
-        if kept.is_dir():
-            for file in kept.iterdir():
-                match = re.match(r"^step-(\d+)\.json$", file.name)
-                if match is None or int(match[1]) > evaluated:
-                    file.unlink()
+        for file in kept.iterdir() if kept.is_dir() else ():
+            made_at = step_of(file)
+            if made_at is None or made_at > evaluated:
+                file.unlink()
     for look in (folder.path / "attention").glob("step-*.json"):
-        if int(look.stem.removeprefix("step-")) > evaluated:
+        if (step_of(look) or 0) > evaluated:
             look.unlink()
-
-
-def _cut_lines(path: Path, last: Callable[[dict[str, Any]], int]) -> None:
-    """Keeps the lines up to the step that `last` names for each."""
-    if not path.is_file():
-        return
-    temporary = path.with_name(f".{path.name}.cut")
-    with open(path, "rb") as old, open(temporary, "wb") as new:
-        for line in old:
-            if line.endswith(b"\n") and _kept(line, last):
-                new.write(line)
-        new.flush()
-        os.fsync(new.fileno())
-    os.replace(temporary, path)
-
-
-def _kept(line: bytes, last: Callable[[dict[str, Any]], int]) -> bool:
-    try:
-        record = json.loads(line)
-        return bool(record["step"] <= last(record))
-    except (ValueError, KeyError, TypeError):
-        return False

@@ -1,37 +1,37 @@
-"""Everything one run needs, set up in order: device, data, model, method, optimiser, the checkpoint to go on from."""
+"""Everything one run needs, set up in order: device, data, model, method, optimiser, the checkpoint to resume from."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from oelm_core import models
 from oelm_core.config import Experiment, build_experiment
-from oelm_core.data import classification, language, sets
+from oelm_core.data import packing, sets
 from oelm_core.data.tokenizers import check_vocabulary, load_tokenizer
 from oelm_core.errors import BadInput, Refused
+from oelm_core.method import initialisers
 from oelm_core.method.attention_stats import attention_patterns
-from oelm_core.method.freezing import UnfreezeSchedule, apply_freezing, parameter_groups
-from oelm_core.models.structure import attention_layers
+from oelm_core.method.census import census
+from oelm_core.method.freezing import Frozen, UnfreezeSchedule, apply_freezing, parameter_groups, qk_fingerprint
+from oelm_core.models.structure import ADDED, attention_layers, head_modules
 from oelm_core.runs.folder import RunFolder
-from oelm_core.training import checkpoint, precision, starting
-from oelm_core.training.classification_task import ClassificationTask
+from oelm_core.runs.schema import Checks, FrozenWeights, ModelFacts, QkScale, RunRecord
+from oelm_core.training import checkpoint
+from oelm_core.training.checkpoint import Checkpoint, CheckpointState, Progress
 from oelm_core.training.distributed import Ranks, join
-from oelm_core.training.language_task import LanguageTask
-from oelm_core.training.memory import PeakMemory
-from oelm_core.training.progress import Progress
-from oelm_core.training.recorder import Records, cut_after
-from oelm_core.training.signals import StopRequest
-from oelm_core.training.timing import StepTimes
-
-if TYPE_CHECKING:
-    from oelm_core.method.freezing import Frozen
-    from oelm_core.training.tasks import Task
+from oelm_core.training.precision import Precision, choose_precision
+from oelm_core.training.recorder import Recorder, cut_after
+from oelm_core.training.supervision import StopRequest
+from oelm_core.training.tasks import Task, load_task
+from oelm_core.training.timing import MemoryMeter, StepTimes
 
 
 @dataclass
@@ -39,71 +39,70 @@ class Session:
     """One attempt at a run, ready to train."""
 
     folder: RunFolder
-    run: dict[str, Any]
+    run: RunRecord
     experiment: Experiment
     ranks: Ranks
     stop: StopRequest
-    records: Records
-    precision: precision.Precision
-    task: Task
+    recorder: Recorder
+    precision: Precision
+    task: Task[Any]
     model: nn.Module
     frozen: Frozen
     unfreezing: UnfreezeSchedule | None
     optimiser: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     total: int
+    """Optimiser steps of the whole run."""
     threads: int
-    checks: dict[str, Any]
-    memory: PeakMemory
+    checks: Checks
+    memory: MemoryMeter
     progress: Progress = field(default_factory=Progress)
     times: StepTimes = field(default_factory=StepTimes)
     checkpoint_bytes: int = 0
 
-    def remembered(self) -> dict[str, Any]:
-        """The checkpoint's state.json."""
-        return {
-            "preset": self.run["preset"],
-            "config_hash": self.run["config_hash"],
-            "seed": self.experiment.seed,
-            "progress": self.progress.as_dict(),
-            "scaler": self.scaler.state_dict(),
-            "threads": self.threads,
-            "world_size": self.ranks.world,
-            "precision": self.precision.name,
-            "device": self.ranks.device.type,
-            "torch": str(torch.__version__),
-        }
-
-    def model_card(self) -> dict[str, Any]:
-        """Files beside the weights with which transformers can load the checkpoint as a model."""
-        config: Any = getattr(self.model, "config", None)
-        return {"config.json": config.to_dict()} if config is not None else {}
+    def checkpoint_state(self) -> CheckpointState:
+        return CheckpointState(
+            step=self.progress.step,
+            preset=self.run.preset,
+            config_hash=self.run.config_hash,
+            seed=self.experiment.seed,
+            progress=self.progress,
+            scaler=self.scaler.state_dict(),
+            threads=self.threads,
+            world_size=self.ranks.world,
+            precision=self.precision.name,
+            device=self.ranks.device.type,
+            torch=str(torch.__version__),
+        )
 
 
 def set_up(folder: RunFolder, stop: StopRequest) -> Session:
-    """Builds the session of a run folder; a newest complete checkpoint in it is gone on from."""
-    run = folder.read_dict("run")
+    """Builds the session of a run folder; it resumes from the newest complete checkpoint there."""
+    run = folder.read(RunRecord)
     if run is None:
         raise BadInput(f"{folder.path}: there is no readable run.json.")
-    experiment = build_experiment({**run["config"], "seed": run["seed"]}, f"{folder.id}/run.json")
+    experiment = build_experiment({**run.config, "seed": run.seed}, f"{folder.id}/run.json")
     ranks = join(device_kind())
-    records = Records(folder, active=ranks.main)
-    found = _find_checkpoint(folder, run, ranks, records)
-    threads = set_threads(experiment, found, records)
-    chosen = precision.choose(experiment.train.precision, ranks.device)
-    if chosen.note:
-        records.say(chosen.note)
+    recorder = Recorder(folder, active=ranks.main)
+    found = _find_checkpoint(folder, run, ranks, recorder)
+    threads = set_threads(experiment, found, recorder)
+    precision = choose_precision(experiment.train.precision, ranks.device)
+    if precision.note:
+        recorder.say(precision.note)
     tokenizer = load_tokenizer(experiment)
-    experiment = starting.with_demo_encoder(experiment, records.say)
-    model = models.build(experiment, device="cpu", seed=experiment.seed)
-    starting.check_positions(model, experiment)
-    check_vocabulary(tokenizer, starting.vocabulary_size(model), experiment)
-    task = build_task(experiment, tokenizer, model, records)
+    experiment = with_demo_encoder(experiment, recorder.say)
+    model: Any = models.build(experiment, device="cpu", seed=experiment.seed)
+    check_positions(model, experiment)
+    check_vocabulary(tokenizer, int(model.config.vocab_size), experiment)
+    recorder.progress(0, phase="data", force=True)
+    task = load_task(experiment, tokenizer, model, sets.cache_dir(), recorder.say)
+    if task.note:
+        recorder.event(0, "batching", task.note)
     total = task.plan.total_steps(experiment.train.max_steps, experiment.train.epochs)
-    records.total = total
-    checks = starting.apply_method(folder, run, experiment, model, task, ranks)
+    recorder.total = total
+    checks = apply_method(experiment, model, task)
     frozen = apply_freezing(model, experiment.method)
-    checks = starting.complete_checks(folder, checks, model, frozen, ranks)
+    checks = complete_checks(folder, checks, model, frozen, ranks)
     model.to(ranks.device)
     ranks.same_weights(model)
     if experiment.train.attention_stats and ranks.main:
@@ -115,25 +114,28 @@ def set_up(folder: RunFolder, stop: StopRequest) -> Session:
         experiment=experiment,
         ranks=ranks,
         stop=stop,
-        records=records,
-        precision=chosen,
+        recorder=recorder,
+        precision=precision,
         task=task,
         model=model,
         frozen=frozen,
         unfreezing=UnfreezeSchedule.of(experiment, len(attention_layers(model)), total),
         optimiser=build_optimiser(model, experiment, total),
-        scaler=chosen.scaler(),
+        scaler=precision.scaler(),
         total=total,
         threads=threads,
         checks=checks,
-        memory=PeakMemory(ranks.device),
+        memory=MemoryMeter(ranks.device),
     )
     if found is not None:
-        go_on_from(session, found)
+        resume_from(session, found)
     if experiment.train.compile:
         for layer in attention_layers(model):  # layer by layer: quick to compile, and packed batches use the same ones
             layer.block.compile(dynamic=True)
     return session
+
+
+# -- the machine -------------------------------------------------------------------------------------------------------
 
 
 def device_kind() -> str:
@@ -146,32 +148,84 @@ def device_kind() -> str:
     return asked
 
 
-def set_threads(experiment: Experiment, found: checkpoint.Checkpoint | None, records: Records) -> int:
+def set_threads(experiment: Experiment, found: Checkpoint | None, recorder: Recorder) -> int:
     """CPU threads: sums depend on their number, so a resumed run keeps it unless another is asked for."""
     asked = os.environ.get("OELM_THREADS")
-    before = found.state.get("threads") if found else None
+    before = found.state.threads if found else None
     threads = int(asked) if asked else before or experiment.train.threads or torch.get_num_threads()
     torch.set_num_threads(threads)
     if found and before != threads:
-        records.event(
+        recorder.event(
             found.step, "threads", f"going on with {threads} threads; it was {before}: sums may round otherwise"
         )
     return threads
 
 
-def build_task(experiment: Experiment, tokenizer: Any, model: nn.Module, records: Records) -> Task:
-    records.progress(0, phase="data", force=True)
-    cache = sets.cache_dir()
-    task: Task
-    if experiment.data.classes is not None:
-        padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        data = classification.load(experiment, tokenizer, cache, records.say)
-        task = ClassificationTask(experiment, data, model, padding or 0)
-    else:
-        task = LanguageTask(experiment, language.load(experiment, tokenizer, cache, records.say), tokenizer)
-    if task.note:
-        records.event(0, "batching", task.note)
-    return task
+# -- the model as it starts, and checks.json which proves what was done to it ------------------------------------------
+
+
+def with_demo_encoder(experiment: Experiment, say: Callable[[str], None]) -> Experiment:
+    """The demo's encoder has no download: it is pretrained here once, on the demo generator's text."""
+    model = experiment.model
+    if model.name != "demo-bert" or model.path is not None or experiment.start != "pretrained":
+        return experiment
+    from oelm_core.training.pretrain_demo import ensure_demo_encoder
+
+    folder = ensure_demo_encoder(sets.cache_dir(), model.shape, say)
+    settings = {**model.model_dump(), "path": str(folder)}
+    return experiment.model_copy(update={"model": type(model).model_validate(settings)})
+
+
+def check_positions(model: Any, experiment: Experiment) -> None:
+    """Refuses sequences longer than the model's position table (RoBERTa spends two places of it on padding)."""
+    positions = int(model.config.max_position_embeddings) - packing.first_position(model)
+    if experiment.data.max_length > positions:
+        raise BadInput(
+            f"{experiment.id}: data.max_length {experiment.data.max_length} is longer than the model's {positions}"
+            f" positions; write --set data.max_length={positions}."
+        )
+
+
+def apply_method(experiment: Experiment, model: nn.Module, task: Task[Any]) -> Checks:
+    """Initialises Q/K as the method says, and notes from the weights themselves whether they were touched."""
+    loaded = qk_fingerprint(model)
+    source = model_fingerprint(experiment, model)
+    initialisers.apply_method(model, experiment.method, torch.Generator().manual_seed(experiment.seed))
+    report = initialisers.check_model(model, method=experiment.method)
+    return Checks(
+        orthogonality=report,
+        qk_scale=QkScale(report.mean_row_norm),
+        qk_untouched=qk_fingerprint(model) == loaded,
+        model=ModelFacts(experiment.model.name, experiment.model.path, source),
+        data=task.describe(),
+    )
+
+
+def complete_checks(folder: RunFolder, checks: Checks, model: nn.Module, frozen: Frozen, ranks: Ranks) -> Checks:
+    """Adds census and freeze hash and writes checks.json; a resumed run keeps the one of its first start."""
+    kept = folder.read(Checks)
+    if kept is not None and kept.frozen is not None:
+        return kept
+    checks.census = census(model, frozen.thaws)
+    checks.frozen = FrozenWeights(list(frozen.names), frozen.thaws, frozen.hash(model))
+    if ranks.main:
+        folder.write(checks)
+    return checks
+
+
+def model_fingerprint(experiment: Experiment, model: nn.Module) -> str:
+    """Names what the arms of a comparison share: sizes from scratch, or pretrained weights, without their fresh head
+    and without what a method adds (LoRA, adapters, extras)."""
+    if experiment.start == "scratch":
+        shape = experiment.model.shape
+        sizes = {"arch": experiment.arch, "dropout": experiment.model.dropout, **(shape.model_dump() if shape else {})}
+        return hashlib.sha256(json.dumps(sizes, sort_keys=True).encode()).hexdigest()[:16]
+    fresh = {id(p) for _, module in head_modules(model) for p in module.parameters()}
+    digest = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in fresh and not ADDED & set(name.split(".")):
+            digest.update(parameter.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def build_optimiser(model: nn.Module, experiment: Experiment, total: int) -> torch.optim.Optimizer:
@@ -183,56 +237,42 @@ def build_optimiser(model: nn.Module, experiment: Experiment, total: int) -> tor
     )
 
 
-def _find_checkpoint(
-    folder: RunFolder, run: dict[str, Any], ranks: Ranks, records: Records
-) -> checkpoint.Checkpoint | None:
+# -- resuming ----------------------------------------------------------------------------------------------------------
+
+
+def _find_checkpoint(folder: RunFolder, run: RunRecord, ranks: Ranks, recorder: Recorder) -> Checkpoint | None:
     """Every rank takes the one that rank 0 has verified; what came after it is cut off."""
     found = None
     if ranks.main:
         checkpoint.clear_drafts(folder.checkpoints)
-        found = checkpoint.newest(folder.checkpoints, records.say)
+        found = checkpoint.newest(folder.checkpoints, recorder.say)
         if found is not None:
-            checkpoint.check_owner(found, run["preset"], run["config_hash"])
-        due = found is not None and bool(found.state["progress"]["eval_due"])
-        cut_after(folder, found.step if found else 0, due)
-        records.reopen()
+            checkpoint.check_owner(found, run.preset, run.config_hash)
+        cut_after(folder, found.step if found else 0, found is not None and found.state.progress.eval_due)
+        recorder.reopen()
     step = ranks.gather(found.step if found else None)[0]
     if step is not None and found is None:
         other = checkpoint.verify(folder.checkpoints / f"step-{step}")
-        if not isinstance(other, checkpoint.Checkpoint):
+        if not isinstance(other, Checkpoint):
             raise BadInput(f"{folder.checkpoints}/step-{step}: {other} (seen from rank {ranks.rank}).")
         found = other
     return found
 
 
-def go_on_from(session: Session, found: checkpoint.Checkpoint) -> None:
+def resume_from(s: Session, found: Checkpoint) -> None:
     """Puts weights, moments, clock and progress back to where the checkpoint left them."""
     state = found.state
-    checkpoint.load_model(session.model, found.tensors("model"), found.path)
-    checkpoint.load_optimiser(session.optimiser, session.model, found.tensors("optimiser"))
-    session.times = StepTimes.from_tensors(found.tensors("clock"))
-    session.progress = Progress.from_dict(state["progress"])
-    if session.scaler.is_enabled() and state["scaler"]:
-        session.scaler.load_state_dict(state["scaler"])
-    session.checkpoint_bytes = sum(file.stat().st_size for file in found.path.iterdir())
-    if session.ranks.main:
-        tidy_checkpoints(session.folder.checkpoints, found.step, session.progress.best)
-    if state["world_size"] != session.ranks.world:
-        message = (
-            f"going on with {session.ranks.world} processes; it was {state['world_size']}: sums may round otherwise"
-        )
-        session.records.event(found.step, "world_size", message)
-    session.records.event(found.step, "resumed", f"resumed from the checkpoint of step {found.step}")
-    session.records.progress(found.step, force=True)
-
-
-def tidy_checkpoints(folder: Path, step: int, best: dict[str, Any] | None) -> None:
-    """Removes damaged checkpoints past the one gone on from, and points `latest` and `best` where they belong."""
-    import shutil
-
-    for later in checkpoint.steps(folder):
-        if later > step:
-            shutil.rmtree(folder / f"step-{later}", ignore_errors=True)
-    checkpoint.point(folder, "latest", step)
-    if best and (folder / f"step-{best['step']}").is_dir():
-        checkpoint.point(folder, "best", best["step"])
+    checkpoint.load_model(s.model, found.tensors("model"), found.path)
+    checkpoint.load_optimiser(s.optimiser, s.model, found.tensors("optimiser"))
+    s.times = StepTimes.from_tensors(found.tensors("clock"))
+    s.progress = state.progress
+    if s.scaler.is_enabled() and state.scaler:
+        s.scaler.load_state_dict(state.scaler)
+    s.checkpoint_bytes = sum(file.stat().st_size for file in found.path.iterdir())
+    if s.ranks.main:
+        checkpoint.tidy(s.folder.checkpoints, found.step, s.progress.best_step)
+    if state.world_size != s.ranks.world:
+        message = f"going on with {s.ranks.world} processes; it was {state.world_size}: sums may round otherwise"
+        s.recorder.event(found.step, "world_size", message)
+    s.recorder.event(found.step, "resumed", f"resumed from the checkpoint of step {found.step}")
+    s.recorder.progress(found.step, force=True)

@@ -1,25 +1,48 @@
-"""What a family adds to the loop: the batches of a step, their loss, evaluation, samples."""
+"""What differs between the families: a task gives the loop the batches of a step, their loss, their evaluation."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+import numpy as np
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oelm_core.training.batches import Plan
+from oelm_core.config import Experiment
+from oelm_core.data import classification, language, packing
+from oelm_core.data.classification import ClassificationData, Examples
+from oelm_core.data.language import LanguageData, sequence_count, sequences
+from oelm_core.runs.schema import DataFacts, Losses, Predictions, Sample
+from oelm_core.training import evaluation
 from oelm_core.training.distributed import Ranks
-from oelm_core.training.evaluation import Evaluation
+from oelm_core.training.evaluation import Evaluation, LargestBatch
 from oelm_core.training.precision import Precision
-from oelm_core.training.signals import StopRequest
+from oelm_core.training.schedule import BatchPlan, dropout_seed, in_batches, seed_draws, share
+from oelm_core.training.supervision import Interrupted, StopRequest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+PROBED, PROBED_TOKENS = 4, 64  # texts whose attention is looked at, and how much of each running text
+JOINED_TO_PAD = 8  # batches evaluated at once at the utmost when they are padded to their longest
+PROMPT_WORDS = 6  # tokens of a validation text that a sample starts from
+SAMPLE_TOKENS = 120
+SAMPLE_RANK = 1 << 20  # draws of samples never coincide with a rank's dropout
+
+Part = TypeVar("Part")
+"""What a task's forward pass takes."""
 
 
 @dataclass(frozen=True)
-class StepBatch:
+class StepBatch(Generic[Part]):
     """One optimiser step's data on one rank."""
 
-    parts: list[Any]
-    """One per forward pass; what they are is the task's business."""
+    parts: list[Part]
+    """One per forward pass."""
     units: int
     """Examples or predicted tokens of the whole step, over all forward passes and ranks: the loss's denominator."""
     examples: int
@@ -27,27 +50,306 @@ class StepBatch:
     """Real tokens of the whole step, padding not counted."""
 
 
-class Task(Protocol):
+class Task(Protocol[Part]):
     """One for classification, one for language modelling."""
 
-    plan: Plan
+    plan: BatchPlan
     note: str | None
     """Something the reader of the log should know, such as packing that could not be used."""
 
-    def load(self, step: int, ranks: Ranks) -> StepBatch:
+    def load(self, step: int, ranks: Ranks) -> StepBatch[Part]:
         """The step's data in host memory: a pure function of the step. Runs in a background thread."""
 
-    def loss(self, model: nn.Module, part: Any, units: int) -> Tensor:
+    def loss(self, model: nn.Module, part: Part, units: int) -> Tensor:
         """Summed loss of a forward pass divided by the step's units."""
 
     def evaluate(self, model: nn.Module, ranks: Ranks, precision: Precision, stop: StopRequest) -> Evaluation:
         """Figures over the whole validation set. Raises Interrupted when a stop is asked for."""
 
-    def samples(self, model: nn.Module, step: int, precision: Precision) -> list[dict[str, str]]:
-        """Generated texts `{prompt, text}`; empty for classifiers."""
+    def samples(self, model: nn.Module, step: int, precision: Precision) -> list[Sample]:
+        """Generated texts; empty for classifiers."""
 
     def probe(self, model: nn.Module) -> tuple[dict[str, Tensor], Tensor | None]:
         """A few validation texts, always the same, as the model's inputs; and which of their tokens are real."""
 
-    def describe(self) -> dict[str, Any]:
-        """`{name, fingerprint, train_examples, eval_examples, ...}` for result.json."""
+    def describe(self) -> DataFacts:
+        """What was read, for checks.json and result.json."""
+
+
+def load_task(
+    experiment: Experiment,
+    tokenizer: PreTrainedTokenizerFast,
+    model: nn.Module,
+    cache: Path,
+    say: Callable[[str], None],
+) -> Task[Any]:
+    """Classification where the data have classes, language modelling where not."""
+    if experiment.data.classes is None:
+        return LanguageTask(experiment, language.load(experiment, tokenizer, cache, say), tokenizer)
+    padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    data = classification.load(experiment, tokenizer, cache, say)
+    return ClassificationTask(experiment, data, model, padding or 0)
+
+
+def _rank_share(chosen: np.ndarray, ranks: Ranks) -> tuple[np.ndarray, float]:
+    """A rank's examples of a forward pass, and their weight in the loss.
+
+    A rank without examples still runs one, at no weight, so that every rank does the same collectives.
+    """
+    mine = share(chosen, ranks.rank, ranks.world)
+    return (mine, 1.0) if len(mine) else (chosen[:1], 0.0)
+
+
+# -- classification ----------------------------------------------------------------------------------------------------
+
+
+class SentencePart(NamedTuple):
+    batch: packing.Batch
+    weight: float
+
+
+class ClassificationTask:
+    """Sentences, cross-entropy over classes, accuracy and its kin.
+
+    Batches are packed, padded to their longest, or padded to data.max_length, as train.batching says.
+    """
+
+    def __init__(self, experiment: Experiment, data: ClassificationData, model: nn.Module, padding: int) -> None:
+        self.experiment, self.data, self.padding = experiment, data, padding
+        train = experiment.train
+        self.plan = BatchPlan(len(data.train), train.batch_size, train.accumulate, experiment.seed)
+        self.batching = train.batching
+        self.note: str | None = None
+        self.first_position = packing.first_position(model)
+        if self.batching == "packed":
+            why_not = packing.can_pack(model, data.train, padding)
+            if why_not:
+                self.batching = "dynamic"
+                self.note = f"train.batching packed: {why_not}; padding to each batch's longest instead"
+        self.eval_batch = train.eval_batch_size or max(train.batch_size, 32)
+        # Padded to the longest, a few neighbours in length may be joined, but not all of the set.
+        most = JOINED_TO_PAD if self.batching == "dynamic" else None
+        self.largest = LargestBatch(most=1 if train.eval_batch_size else most)
+
+    def _batch(self, examples: Examples, chosen: np.ndarray) -> packing.Batch:
+        if self.batching == "packed":
+            return packing.pack(examples, chosen, self.padding, self.first_position)
+        length = self.experiment.data.max_length if self.batching == "padded" else None
+        return packing.pad(examples, chosen, self.padding, length)
+
+    def load(self, step: int, ranks: Ranks) -> StepBatch[SentencePart]:
+        parts = []
+        whole = self.plan.step(step)
+        for chosen in self.plan.micro_batches(step):
+            mine, weight = _rank_share(chosen, ranks)
+            batch = self._batch(self.data.train, mine)
+            parts.append(SentencePart(batch.pin() if ranks.device.type == "cuda" else batch, weight))
+        return StepBatch(parts, len(whole), len(whole), int(self.data.train.lengths[whole].sum()))
+
+    def loss(self, model: nn.Module, part: SentencePart, units: int) -> Tensor:
+        batch = part.batch.to(next(model.parameters()).device)
+        scores = packing.logits(model, batch)
+        return F.cross_entropy(scores.float(), batch.labels, reduction="sum") * (part.weight / units)
+
+    def evaluate(self, model: nn.Module, ranks: Ranks, precision: Precision, stop: StopRequest) -> Evaluation:
+        """The first validation split decides what is best; figures of another (MNLI's mismatched) carry its name."""
+        values: dict[str, float] = {}
+        kept: dict[str, Predictions] = {}
+        for split, examples in self.data.validation.items():
+            predictions, losses = self._predict(model, examples, ranks, precision, stop)
+            figures = evaluation.classification(examples.labels, predictions, losses, self.data.classes)
+            prefix = f"{split}_" if kept else ""
+            values.update({f"{prefix}{name}": value for name, value in figures.items()})
+            kept[split] = Predictions(examples.labels.tolist(), predictions.tolist())
+        first, *_ = kept.values()
+        first.mismatched = kept.get("mismatched")
+        return Evaluation(values, first)
+
+    @torch.no_grad()
+    def _predict(
+        self, model: nn.Module, examples: Examples, ranks: Ranks, precision: Precision, stop: StopRequest
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Predicted class and loss of every example, in the order of the file. Ranks share the batches out."""
+        by_length = np.argsort(-examples.lengths, kind="stable")  # alike lengths together: less padding
+        mine = in_batches(by_length, self.eval_batch)[ranks.rank :: ranks.world]
+
+        def forward(chosen: np.ndarray) -> Tensor:
+            if stop.number and ranks.world == 1:
+                raise Interrupted
+            batch = self._batch(examples, chosen).to(ranks.device)
+            with precision.autocast():
+                return packing.logits(model, batch).float()
+
+        scores = list(self.largest.over(mine, forward))
+        found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        for chosen, logits in scores:
+            labels = torch.from_numpy(examples.labels[chosen]).to(logits.device)
+            losses = F.cross_entropy(logits, labels, reduction="none")
+            found.append((chosen, logits.argmax(-1).cpu().numpy(), losses.cpu().numpy()))
+        predictions = np.empty(len(examples), np.int64)
+        losses_of = np.empty(len(examples), np.float64)
+        for part in ranks.gather(found):
+            for chosen, predicted, losses in part:
+                predictions[chosen] = predicted
+                losses_of[chosen] = losses
+        return predictions, losses_of
+
+    def samples(self, model: nn.Module, step: int, precision: Precision) -> list[Sample]:
+        return []
+
+    def probe(self, model: nn.Module) -> tuple[dict[str, Tensor], Tensor | None]:
+        examples = next(iter(self.data.validation.values()))
+        batch = packing.pad(examples, np.arange(min(PROBED, len(examples))), self.padding)
+        batch = batch.to(next(model.parameters()).device)
+        inputs = {"input_ids": batch.tokens, "attention_mask": batch.mask}
+        if packing.segment_count(model) > 1:
+            inputs["token_type_ids"] = batch.segments
+        return inputs, batch.mask
+
+    def describe(self) -> DataFacts:
+        counts = {split: len(examples) for split, examples in self.data.validation.items()}
+        lengths = self.data.train.lengths
+        return DataFacts(
+            name=self.data.name,
+            fingerprint=self.data.fingerprint,
+            train_examples=len(self.data.train),
+            eval_examples=next(iter(counts.values())),
+            eval_splits=counts,
+            classes=self.data.classes,
+            tokens_mean=float(lengths.mean()),
+            tokens_max=int(lengths.max()),
+            at_max_length=self.data.at_max_length,
+            batching=self.batching,
+        )
+
+
+# -- language modelling ------------------------------------------------------------------------------------------------
+
+
+class TextPart(NamedTuple):
+    inputs: Tensor  # int64 [sequences, length]
+    targets: Tensor
+    weight: float
+
+
+class LanguageTask:
+    """Next-token loss, perplexity, generated samples.
+
+    A training example is one of the text's non-overlapping sequences of data.max_length tokens.
+    """
+
+    def __init__(self, experiment: Experiment, data: LanguageData, tokenizer: PreTrainedTokenizerFast | None) -> None:
+        """tokenizer: what samples are decoded with; none are made without it."""
+        self.experiment, self.data, self.tokenizer = experiment, data, tokenizer
+        self.length = experiment.data.max_length
+        train = experiment.train
+        count = sequence_count(data.train, self.length)
+        self.plan = BatchPlan(count, train.batch_size, train.accumulate, experiment.seed)
+        self.eval_batch = train.eval_batch_size or train.batch_size
+        self.largest = LargestBatch(most=1 if train.eval_batch_size else None)
+        self.note: str | None = None
+
+    def load(self, step: int, ranks: Ranks) -> StepBatch[TextPart]:
+        parts = []
+        count = len(self.plan.step(step))
+        for chosen in self.plan.micro_batches(step):
+            mine, weight = _rank_share(chosen, ranks)
+            inputs, targets = map(torch.from_numpy, sequences(self.data.train, mine, self.length))
+            if ranks.device.type == "cuda":
+                inputs, targets = inputs.pin_memory(), targets.pin_memory()
+            parts.append(TextPart(inputs, targets, weight))
+        return StepBatch(parts, count * self.length, count, count * self.length)
+
+    def loss(self, model: nn.Module, part: TextPart, units: int) -> Tensor:
+        inputs, targets, weight = part
+        device = next(model.parameters()).device
+        loss: Tensor = model(
+            input_ids=inputs.to(device, non_blocking=True),
+            shift_labels=targets.to(device, non_blocking=True),
+            num_items_in_batch=units,
+        ).loss
+        return loss * weight
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, ranks: Ranks, precision: Precision, stop: StopRequest) -> Evaluation:
+        """Every validation token but the first is predicted once; the last sequence may be short."""
+        text, length = self.data.validation, self.length
+        whole = sequence_count(text, length)
+        batches = in_batches(np.arange(whole), self.eval_batch)
+
+        def forward(chosen: np.ndarray) -> Tensor:
+            if stop.number and ranks.world == 1:
+                raise Interrupted
+            inputs, targets = map(torch.from_numpy, sequences(text, chosen, length))
+            return _sequence_losses(model, inputs, targets, ranks.device, precision)
+
+        mine = list(self.largest.over(batches[ranks.rank :: ranks.world], forward))
+        sums = np.zeros(whole)
+        for part in ranks.gather([(chosen, loss.cpu().numpy()) for chosen, loss in mine]):
+            for chosen, losses in part:
+                sums[chosen] = losses
+        tokens = np.full(whole, length)
+        rest = np.asarray(text[whole * length :], np.int64)
+        if len(rest) > 1:
+            inputs, targets = torch.from_numpy(rest[None, :-1]), torch.from_numpy(rest[None, 1:])
+            last = _sequence_losses(model, inputs, targets, ranks.device, precision).cpu().numpy()
+            sums, tokens = np.append(sums, last), np.append(tokens, len(rest) - 1)
+        return Evaluation(evaluation.language(sums, tokens), Losses(sums.tolist(), tokens.tolist()))
+
+    @torch.no_grad()
+    def samples(self, model: Any, step: int, precision: Precision) -> list[Sample]:
+        if self.tokenizer is None:
+            return []
+        device = next(model.parameters()).device
+        positions = int(getattr(model.config, "max_position_embeddings", self.length))
+        texts = []
+        for number, prompt in enumerate(self._prompts(self.experiment.train.samples)):
+            ids = torch.from_numpy(prompt.astype(np.int64))[None].to(device)
+            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), precision.autocast():
+                seed_draws(dropout_seed(self.experiment.seed, step, SAMPLE_RANK + number), device)
+                out = model.generate(
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    max_new_tokens=min(SAMPLE_TOKENS, positions - ids.shape[1]),
+                    do_sample=True,
+                    temperature=0.8,
+                    top_k=min(50, int(model.config.vocab_size)),
+                    eos_token_id=self.data.end_token,
+                    pad_token_id=self.data.end_token,
+                )
+            decode = self.tokenizer.decode
+            text = str(decode(out[0, ids.shape[1] :], skip_special_tokens=True))
+            texts.append(Sample(step=step, prompt=str(decode(ids[0])), text=text))
+        return texts
+
+    def _prompts(self, count: int) -> list[np.ndarray]:
+        """The first words of the first validation documents."""
+        text = np.asarray(self.data.validation[:100_000])
+        ends = np.flatnonzero(text == self.data.end_token)
+        starts = [0, *(ends + 1).tolist()]
+        prompts = [text[start : start + PROMPT_WORDS] for start in starts]
+        return [p for p in prompts if len(p) == PROMPT_WORDS and not (p == self.data.end_token).any()][:count]
+
+    def probe(self, model: nn.Module) -> tuple[dict[str, Tensor], Tensor | None]:
+        length = min(self.length, PROBED_TOKENS)
+        count = min(PROBED, sequence_count(self.data.validation, length))
+        inputs, _ = sequences(self.data.validation, np.arange(count), length)
+        return {"input_ids": torch.from_numpy(inputs).to(next(model.parameters()).device)}, None
+
+    def describe(self) -> DataFacts:
+        whole = sequence_count(self.data.validation, self.length)
+        return DataFacts(
+            name=self.data.name,
+            fingerprint=self.data.fingerprint,
+            train_examples=self.plan.examples,
+            train_tokens=len(self.data.train),
+            eval_examples=whole + (len(self.data.validation) - 1 > whole * self.length),
+            eval_tokens=len(self.data.validation) - 1,
+        )
+
+
+def _sequence_losses(model: Any, inputs: Tensor, targets: Tensor, device: torch.device, precision: Precision) -> Tensor:
+    """Summed loss of each sequence `[B]`, float64."""
+    with precision.autocast():
+        losses: Tensor = model.token_losses(inputs.to(device), targets.to(device))
+    return losses.double().sum(-1)

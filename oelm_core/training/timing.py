@@ -1,17 +1,21 @@
-"""The clock: seconds per optimiser step, read from device events so that the loop never waits for the device."""
+"""What training costs: seconds per optimiser step, read so that the loop never waits for the device; peak memory."""
 
 from __future__ import annotations
 
+import platform
+import resource
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from oelm_core.registry import FAMILIES
+from oelm_core.runs.schema import PeakMemory, StepTiming
 
-WARMUP = 100
+UNTIMED = 100
 OUTLIER = 3.0
 
 
@@ -42,9 +46,9 @@ class Stopwatch:
         return float(end - start)
 
 
-def warmup_steps(total: int) -> int:
+def untimed_steps(total: int) -> int:
     """Steps left out at the start of every process: 100, or a tenth of a short run."""
-    return min(WARMUP, max(1, total // 10))
+    return min(UNTIMED, max(1, total // 10))
 
 
 @dataclass
@@ -72,94 +76,57 @@ class StepTimes:
             lists["seconds"], [int(t) for t in lists["tokens"]], [int(e) for e in lists["examples"]], lists["waits"]
         )
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> StepTiming:
         """The protocol's figures; None where nothing was measured."""
         seconds = np.asarray(self.seconds, np.float64)
         if not len(seconds):
-            empty = dict.fromkeys(
-                ("step_time_mean", "step_time_std", "step_time_median", "step_time_p95", "step_time_p99")
-            )
-            more = dict.fromkeys(
-                ("step_time_min", "step_time_max", "tokens_per_s", "examples_per_s", "data_wait_share")
-            )
-            return {**empty, **more, "steps_measured": 0, "outliers_dropped": 0}
+            return StepTiming(steps_measured=0, outliers_dropped=0)
         kept = seconds <= OUTLIER * np.median(seconds)
         used = seconds[kept]
         waits = np.asarray(self.waits)[kept]
-        return {
-            "step_time_mean": float(used.mean()),
-            "step_time_std": float(used.std(ddof=1)) if len(used) > 1 else 0.0,
-            "step_time_median": float(np.median(used)),
-            "step_time_p95": float(np.percentile(used, 95)),
-            "step_time_p99": float(np.percentile(used, 99)),
-            "step_time_min": float(used.min()),
-            "step_time_max": float(used.max()),
-            "steps_measured": len(used),
-            "outliers_dropped": int((~kept).sum()),
-            "tokens_per_s": float(np.asarray(self.tokens)[kept].sum() / used.sum()),
-            "examples_per_s": float(np.asarray(self.examples)[kept].sum() / used.sum()),
-            "data_wait_share": float(waits.sum() / (waits.sum() + used.sum())),
-        }
+        return StepTiming(
+            step_time_mean=float(used.mean()),
+            step_time_std=float(used.std(ddof=1)) if len(used) > 1 else 0.0,
+            step_time_median=float(np.median(used)),
+            step_time_p95=float(np.percentile(used, 95)),
+            step_time_p99=float(np.percentile(used, 99)),
+            step_time_min=float(used.min()),
+            step_time_max=float(used.max()),
+            steps_measured=len(used),
+            outliers_dropped=int((~kept).sum()),
+            tokens_per_s=float(np.asarray(self.tokens)[kept].sum() / used.sum()),
+            examples_per_s=float(np.asarray(self.examples)[kept].sum() / used.sum()),
+            data_wait_share=float(waits.sum() / (waits.sum() + used.sum())),
+        )
 
 
-def author_stats(
-    family: str,
-    about: dict[str, Any],
-    times: StepTimes,
-    validation_seconds: list[float],
-    wall: float,
-    warmup: int,
-    epoch_seconds: list[float],
-) -> dict[str, Any]:
-    """timing_stats.json under the author's keys for the family, with our protocol's figures beside them.
+@dataclass
+class MemoryMeter:
+    """The most memory that training held, of this process and of its GPU if it has one.
 
-    `about`: model_type, init_method, dataset, mode, best_loss, best_perplexity.
+    Evaluation takes what a GPU has left, so its share there is kept apart.
     """
-    ours = times.summary()
-    validation = sum(validation_seconds)
-    common = {
-        "total_wall_time": wall,
-        "total_validation_time": validation,
-        "num_steps_measured": ours["steps_measured"],
-        "outliers_dropped": ours["outliers_dropped"],
-        "clock": "optimiser step, all micro-batches in",
-        "protocol": ours,
-    }
-    if FAMILIES[family].language:
-        return {
-            "model_type": about["model_type"],
-            "init_method": about["init_method"],
-            "dataset": about["dataset"],
-            **common,
-            "total_formatted": formatted(wall),
-            "warmup_steps": warmup,
-            **{
-                f"{name}_step_time": ours[f"step_time_{name}"]
-                for name in ("mean", "std", "median", "min", "max", "p95", "p99")
-            },
-            "mean_validation_time": validation / len(validation_seconds) if validation_seconds else 0.0,
-            "num_validations": len(validation_seconds),
-            "epoch_times": epoch_seconds,
-            "final_perplexity": about.get("best_perplexity"),
-            "best_val_loss": about.get("best_loss"),
-        }
-    return {
-        "mode": about["mode"],
-        **common,
-        "pure_training_time": float(sum(times.seconds)),
-        "mean_time_per_step": ours["step_time_mean"],
-        "std_time_per_step": ours["step_time_std"],
-        **{f"{name}_time": ours[f"step_time_{name}"] for name in ("min", "max", "median", "p95", "p99")},
-        "step_times": times.seconds,
-        "validation_times": validation_seconds,
-    }
 
+    device: torch.device
+    _before: int = 0
 
-def formatted(seconds: float) -> str:
-    """
-    >>> formatted(4 * 3600 + 31 * 60 + 5)
-    '4h 31m 05s'
-    """
-    hours, rest = divmod(round(seconds), 3600)
-    minutes, secs = divmod(rest, 60)
-    return f"{hours}h {minutes:02d}m {secs:02d}s" if hours else f"{minutes}m {secs:02d}s"
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """What is taken meanwhile does not count, and goes back to the card for its other users."""
+        if self.device.type != "cuda":
+            yield
+            return
+        self._before = self._on_card()
+        try:
+            yield
+        finally:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def peak(self) -> PeakMemory:
+        """Bytes; Linux counts the host's in KiB."""
+        host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if platform.system() == "Darwin" else 1024)
+        return PeakMemory(self._on_card() if self.device.type == "cuda" else None, host)
+
+    def _on_card(self) -> int:
+        return max(self._before, torch.cuda.max_memory_allocated(self.device))

@@ -10,16 +10,19 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oelm_core.data import hub
 from oelm_core.runs.folder import RunFolder
-from oelm_core.training import watch
-from oelm_core.training.signals import REQUEUE_EXIT, StopRequest
-from oelm_core.training.waiting import wait_politely
+from oelm_core.runs.schema import Outcome, RunRecord, Stop
+from oelm_core.training.supervision import StopRequest, guard
 
 if TYPE_CHECKING:
     from oelm_core.training.session import Session
+
+REQUEUE_EXIT = 75
+SPIN = "20000"
+"""Turns of libgomp's waiting loop before a thread of torch sleeps, some tens of microseconds."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,86 +30,98 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="oelm_core.training.worker", description="Trains the run of one folder.")
     parser.add_argument("--run-folder", required=True, type=Path)
     folder = RunFolder(parser.parse_args(arguments).run_folder)
-    watched = watch.guard(folder.path)  # before torch: nothing heavy may outlive the runner
-    wait_politely()
+    watchdog = guard(folder)  # before torch: nothing heavy may outlive the runner
+    limit_spinning()
     stop = StopRequest()
     stop.install()
-    watched.start(stop.request)
+    watchdog.start(stop.request)
     rank = int(os.environ.get("RANK", "0"))
     if rank == 0:
-        (folder.path / "outcome.json").unlink(missing_ok=True)
+        (folder.path / Outcome.FILE).unlink(missing_ok=True)
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} worker {os.getpid()} starts {folder.id}", flush=True)
-    if hub.needs_hub((folder.read_dict("run") or {}).get("config") or {}):
+    run = folder.read(RunRecord)
+    if hub.needs_hub(run.config if run else {}):
         hub.stay_offline_if_unreachable()
     outcome, code = train_run(folder, stop)
     if rank == 0:
         with contextlib.suppress(OSError):  # a full disk: the runner then goes by the exit code
-            folder.write_dict("outcome", outcome)
-        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {outcome['state']}: {outcome['message']}", flush=True)
+            folder.write(outcome)
+        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {outcome.state}: {outcome.message}", flush=True)
     return code
 
 
-def train_run(folder: RunFolder, stop: StopRequest) -> tuple[dict[str, Any], int]:
-    """One attempt from set-up to result. Returns (outcome.json, exit code)."""
+def limit_spinning() -> None:
+    """To be called before torch is loaded. What the environment says already stands.
+
+    libgomp's default takes the core from the very thread that is waited for when the machine is busy; sleeping at once
+    makes every small operation wait for a wake-up. `oelm bench loop` prints all three.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
+        os.environ["GOMP_SPINCOUNT"] = SPIN
+
+
+def train_run(folder: RunFolder, stop: StopRequest) -> tuple[Outcome, int]:
+    """One attempt from set-up to results. Returns (outcome.json, exit code)."""
     from transformers.utils import logging
 
-    from oelm_core.training.failures import outcome_of
-    from oelm_core.training.finishing import finish
+    from oelm_core.training.failures import failure_of
     from oelm_core.training.loop import Loop
+    from oelm_core.training.results import write_results
     from oelm_core.training.session import set_up
 
     logging.disable_progress_bar()  # carriage returns have no place in a log
     session: Session | None = None
     try:
         session = set_up(folder, stop)
-        session.records.say(_start_line(session))
-        asked = Loop(session).fit()
+        session.recorder.say(_start_line(session))
+        stopped_by = Loop(session).fit()
         step = session.progress.step
-        if asked:
-            return _stopped(folder, asked, step, session.total)
+        if stopped_by:
+            return _stopped(folder, stopped_by, step, session.total)
         if session.ranks.main:
-            finish(session)
+            write_results(session)
         session.ranks.barrier()
-        return {"state": "finished", "reason": "completed", "message": _summary(session), "step": step}, 0
+        return Outcome("finished", "completed", _summary(session), step), 0
     except Exception as error:
-        reason, message, unexpected = outcome_of(error, session.experiment.train if session else None)
-        if unexpected:
+        failure = failure_of(error, session.experiment.train if session else None)
+        if failure.unexpected:
             traceback.print_exc()
             sys.stderr.flush()
         step = session.progress.step if session else 0
         if session:
             with contextlib.suppress(OSError):
-                session.records.event(step, "failed", message)
-        return {"state": "failed", "reason": reason, "message": message, "step": step}, 1
+                session.recorder.event(step, "failed", failure.message)
+        return Outcome("failed", failure.reason, failure.message, step), 1
     finally:
         if session:
-            session.records.close()
+            session.recorder.close()
             with contextlib.suppress(Exception):
                 session.ranks.close()
 
 
-def _stopped(folder: RunFolder, asked: int, step: int, total: int) -> tuple[dict[str, Any], int]:
-    if asked == signal.SIGUSR2:
+def _stopped(folder: RunFolder, number: int, step: int, total: int) -> tuple[Outcome, int]:
+    if number == signal.SIGUSR2:
         message = f"interrupted at step {step} of {total} with a checkpoint, to be queued again"
-        return {"state": "stopped", "reason": "preempted", "message": message, "step": step}, REQUEUE_EXIT
-    by_user = (folder.path / "stop.json").exists()  # only a stop.json makes it the user's wish
+        return Outcome("stopped", "preempted", message, step), REQUEUE_EXIT
+    by_user = (folder.path / Stop.FILE).exists()  # only a stop.json makes it the user's wish
     message = f"stopped at step {step} of {total}" + (" with a checkpoint" if step else ", before its first step")
-    return {"state": "stopped", "reason": "user" if by_user else "signal", "message": message, "step": step}, 0
+    return Outcome("stopped", "user" if by_user else "signal", message, step), 0
 
 
-def _start_line(session: Session) -> str:
-    census = session.checks["census"]
+def _start_line(s: Session) -> str:
+    census = s.checks.census
     return (
-        f"{session.experiment.id} seed {session.experiment.seed}: {census['total']:,} parameters,"
-        f" {census['trainable']:,} train, {census['frozen']:,} frozen; {session.total} steps of"
-        f" {session.task.plan.effective_batch} on {session.ranks.world} x {session.ranks.device.type},"
-        f" {session.precision.name}, {session.threads} threads"
+        f"{s.experiment.id} seed {s.experiment.seed}: {census.total:,} parameters,"
+        f" {census.trainable:,} train, {census.frozen:,} frozen; {s.total} steps of"
+        f" {s.task.plan.effective_batch} on {s.ranks.world} x {s.ranks.device.type},"
+        f" {s.precision.name}, {s.threads} threads"
     )
 
 
-def _summary(session: Session) -> str:
-    metric, best = session.experiment.metric, session.progress.best
-    return f"best {metric} {best[metric]:.4f} at step {best['step']}" if best else "completed"
+def _summary(s: Session) -> str:
+    metric, best = s.experiment.metric, s.progress.best or {}
+    value = best.get(metric)
+    return "completed" if value is None else f"best {metric} {value:.4f} at step {best['step']}"
 
 
 if __name__ == "__main__":

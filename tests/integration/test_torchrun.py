@@ -15,8 +15,8 @@ from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.runs.schema import Outcome
 from oelm_core.training import checkpoint
-from oelm_core.training.classification_task import ClassificationTask
-from oelm_core.training.signals import Interrupted, StopRequest
+from oelm_core.training.supervision import Interrupted, StopRequest
+from oelm_core.training.tasks import ClassificationTask
 from oelm_core.training.worker import train_run
 from tests.training_runs import BERT, experiment, figures, run_folder, texts
 
@@ -61,12 +61,12 @@ def test_two_processes_give_what_one_gives_and_stop_at_the_same_step(
     assert "Traceback" not in together.log.read_text().split("SIGTERM")[0]
     latest = checkpoint.newest(together.checkpoints)
     assert latest is not None
-    assert (latest.step, latest.state["world_size"]) == (stopped.step, 2)
+    assert (latest.step, latest.state.world_size) == (stopped.step, 2)
 
     alone = run_folder(tmp_path / "alone", chosen)
     stop = StopRequest()
     monkeypatch.setattr(ClassificationTask, "evaluate", lambda *_: stop.request(15) or _interrupted())
-    assert train_run(alone, stop)[0]["step"] == 20
+    assert train_run(alone, stop)[0].step == 20
     mine = [line for line in figures(together) if line.kind == "train" and line.step <= 20]
     theirs = [line for line in figures(alone) if line.kind == "train"]
     assert len(mine) == len(theirs) == 11

@@ -14,7 +14,9 @@ from safetensors import SafetensorError
 from torch import nn
 
 from oelm_core.errors import BadInput
+from oelm_core.runs.schema import Reached
 from oelm_core.training import checkpoint
+from oelm_core.training.checkpoint import CheckpointState
 
 
 class Tied(nn.Module):
@@ -27,7 +29,8 @@ class Tied(nn.Module):
 
 
 def save(folder: Path, step: int, **state: Any) -> None:
-    checkpoint.save(folder, step, {"model": {"w": torch.full((4,), float(step))}}, {"preset": "p", **state})
+    weights = {"model": {"w": torch.full((4,), float(step))}}
+    checkpoint.save(folder, CheckpointState(step=step, preset="p", **state), weights)
 
 
 def test_the_newest_complete_checkpoint_is_found_and_links_point_to_it(tmp_path: Path) -> None:
@@ -107,10 +110,44 @@ def test_killed_while_a_step_is_saved_again_the_first_one_is_put_back(tmp_path: 
 
 
 def test_the_same_step_saved_again_replaces_the_first(tmp_path: Path) -> None:
-    save(tmp_path, 5, note="before")
-    save(tmp_path, 5, note="after")
-    assert json.loads((tmp_path / "step-5" / "state.json").read_text())["note"] == "after"
+    save(tmp_path, 5, device="before")
+    save(tmp_path, 5, device="after")
+    assert json.loads((tmp_path / "step-5" / "state.json").read_text())["device"] == "after"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "step-5"]
+
+
+OF_VERSION_0_1 = """{"schema": 1, "step": 5, "preset": "tiny-bert", "config_hash": "064a9a29f13f", "seed": 1,
+ "progress": {"step": 5, "tokens": 1637, "window": [0.6906430155038834, 0.1], "best":
+ {"step": 5, "seconds": 0.2847493949998352, "loss": NaN, "accuracy": 0.85, "mismatched_accuracy": 1.0}, "last": null,
+ "reached": {"0.8": {"step": 5, "seconds": 0.2847493949998352}, "0.9": null}, "eval_due": true,
+ "seconds": 0.7190382429998863, "validation_seconds": [0.008507255000040459], "epoch_seconds": [], "epoch_began": 0.0},
+ "scaler": {"scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000,
+ "_growth_tracker": 7}, "threads": 3, "world_size": 2, "precision": "fp16", "device": "cuda", "torch": "2.13.0"}"""
+
+
+def test_a_checkpoint_of_version_0_1_is_resumed_with_every_bit_of_its_progress(tmp_path: Path) -> None:
+    save(tmp_path, 5)
+    listed = json.loads((tmp_path / "step-5" / "state.json").read_text())["files"]
+    (tmp_path / "step-5" / "state.json").write_text(json.dumps({**json.loads(OF_VERSION_0_1), "files": listed}))
+    found = checkpoint.newest(tmp_path)
+    assert found is not None
+    checkpoint.check_owner(found, "tiny-bert", "064a9a29f13f")
+    state = found.state
+    assert (found.step, state.seed, state.threads, state.world_size, state.precision) == (5, 1, 3, 2, "fp16")
+    assert state.scaler == json.loads(OF_VERSION_0_1)["scaler"]
+    assert [type(state.scaler[key]) for key in ("scale", "growth_interval", "_growth_tracker")] == [float, int, int]
+    progress = state.progress
+    assert (progress.step, progress.tokens, progress.best_step, progress.eval_due) == (5, 1637, 5, True)
+    assert progress.best == {
+        "step": 5,
+        "seconds": 0.2847493949998352,
+        "loss": None,
+        "accuracy": 0.85,
+        "mismatched_accuracy": 1.0,
+    }
+    assert progress.window == [0.6906430155038834, 0.1]
+    assert progress.reached == {"0.8": Reached(5, 0.2847493949998352), "0.9": None}
+    assert (progress.seconds, progress.validation_seconds) == (0.7190382429998863, [0.008507255000040459])
 
 
 def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
@@ -139,7 +176,7 @@ def test_tied_weights_are_saved_once_and_buffers_too(tmp_path: Path) -> None:
         "norm.running_var",
         "norm.weight",
     ]
-    checkpoint.save(tmp_path, 1, {"model": tensors}, {})
+    checkpoint.save(tmp_path, CheckpointState(step=1), {"model": tensors})
     found = checkpoint.newest(tmp_path)
     assert found is not None
     checkpoint.load_model(other, found.tensors("model"), found.path)
@@ -165,7 +202,7 @@ def test_an_optimiser_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None
     optimiser = torch.optim.AdamW(model.parameters(), fused=True)
     steps(model, optimiser, 3)
     saved = {"model": checkpoint.model_tensors(model), "optimiser": checkpoint.optimiser_tensors(optimiser, model)}
-    checkpoint.save(tmp_path, 3, saved, {})
+    checkpoint.save(tmp_path, CheckpointState(step=3), saved)
     found = checkpoint.newest(tmp_path)
     assert found is not None
     steps(model, optimiser, 3)

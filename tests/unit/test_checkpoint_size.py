@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from oelm_core.config import Experiment
 from oelm_core.method.census import census_of
-from oelm_core.training.signals import StopRequest
+from oelm_core.training.supervision import StopRequest
 from oelm_core.training.worker import train_run
 from tests.training_runs import BERT, GPT, experiment, run_folder, texts
 
@@ -40,7 +40,7 @@ def trained(chosen: Experiment, home: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("OELM_HOME", str(home))
     monkeypatch.setenv("OELM_THREADS", "1")
     folder = run_folder(home / "runs", chosen)
-    assert train_run(folder, StopRequest())[0]["state"] == "finished"
+    assert train_run(folder, StopRequest())[0].state == "finished"
     return folder.path
 
 

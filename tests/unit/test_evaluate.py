@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oelm_core.metric import metric_named
 from oelm_core.training import evaluation
 
 
@@ -61,9 +62,10 @@ def test_perplexity_weighs_tokens_not_sequences() -> None:
 
 
 def test_the_earlier_of_two_equal_evaluations_stays_best() -> None:
-    assert not evaluation.better("accuracy", 0.9, 0.9)
-    assert evaluation.better("accuracy", 0.91, 0.9)
-    assert evaluation.better("perplexity", 4.1, 4.2)
-    assert not evaluation.better("perplexity", 4.3, 4.2)
-    assert evaluation.better("accuracy", 0.1, None)
-    assert not evaluation.better("perplexity", math.nan, 4.2)
+    accuracy, perplexity = metric_named("accuracy"), metric_named("perplexity")
+    assert not accuracy.better(0.9, 0.9)
+    assert accuracy.better(0.91, 0.9)
+    assert perplexity.better(4.1, 4.2)
+    assert not perplexity.better(4.3, 4.2)
+    assert accuracy.better(0.1, None)
+    assert not perplexity.better(math.nan, 4.2)

@@ -11,7 +11,7 @@ from oelm_core.method.census import census
 from oelm_core.method.freezing import apply_freezing, parameter_groups, qk_fingerprint
 from oelm_core.models import build
 from oelm_core.models.structure import attention_layers
-from oelm_core.training.starting import model_fingerprint
+from oelm_core.training.session import model_fingerprint
 from tests.small_models import ALL_EXTRAS, OELM, experiment, loss_of, prepared, tokens
 
 KINDS = ["lora", "bitfit", "adapter"]

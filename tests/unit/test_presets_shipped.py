@@ -13,7 +13,7 @@ from oelm_core.compare.settings import steps_of
 from oelm_core.config import Claim, Experiment, Method, Published, Study, Train, as_dict, config_hash, merge, override
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.config.limits import planned_steps
-from oelm_core.training.batches import Plan
+from oelm_core.training.schedule import BatchPlan
 from oelm_tui.snapshots.estimate import estimate
 
 SST2 = ["sst2-baseline", "sst2-oelm", "sst2-random"]
@@ -141,7 +141,7 @@ def test_epochs_and_set_sizes_give_the_number_of_steps(catalogue: Catalogue, nam
 def test_a_tenth_of_an_epoch_has_as_many_steps_wherever_they_are_counted(catalogue: Catalogue) -> None:
     part = override(catalogue.experiment("sst2-baseline"), ["train.epochs=0.1"])
     examples = part.data.train_examples or 0
-    plan = Plan(examples, part.train.batch_size, part.train.accumulate, seed=42)
+    plan = BatchPlan(examples, part.train.batch_size, part.train.accumulate, seed=42)
     trained = plan.total_steps(None, 0.1)
     assert (trained, planned_steps(part.train, part.data), steps_of(as_dict(part))) == (211, 211, 211)
     assert estimate(part, []).steps == 211

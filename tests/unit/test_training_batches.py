@@ -13,14 +13,12 @@ from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_wi
 
 from oelm_core.config import Train
 from oelm_core.errors import BadInput
-from oelm_core.training import precision
-from oelm_core.training.batches import Plan, share
-from oelm_core.training.draws import dropout_seed, seed_draws
-from oelm_core.training.schedule import rate
-from oelm_core.training.signals import StopRequest
+from oelm_core.training.precision import choose_precision
+from oelm_core.training.schedule import BatchPlan, dropout_seed, learning_rate, seed_draws, share
+from oelm_core.training.supervision import StopRequest
 
 plans = st.builds(
-    Plan,
+    BatchPlan,
     examples=st.integers(1, 200),
     batch_size=st.integers(1, 20),
     accumulate=st.integers(1, 4),
@@ -29,13 +27,13 @@ plans = st.builds(
 
 
 @given(plans)
-def test_an_epoch_sees_every_example_once(plan: Plan) -> None:
+def test_an_epoch_sees_every_example_once(plan: BatchPlan) -> None:
     seen = np.concatenate([plan.step(k) for k in range(1, plan.steps_per_epoch + 1)])
     assert sorted(seen) == list(range(plan.examples))
 
 
 @given(plans, st.integers(1, 50))
-def test_micro_batches_are_the_steps_examples_in_order_and_ranks_share_them(plan: Plan, step: int) -> None:
+def test_micro_batches_are_the_steps_examples_in_order_and_ranks_share_them(plan: BatchPlan, step: int) -> None:
     parts = plan.micro_batches(step)
     assert len(parts) <= plan.accumulate
     assert np.array_equal(np.concatenate(parts), plan.step(step))
@@ -44,17 +42,17 @@ def test_micro_batches_are_the_steps_examples_in_order_and_ranks_share_them(plan
 
 
 def test_a_step_does_not_depend_on_the_steps_before_it() -> None:
-    early, late = Plan(50, 4, 2, 42), Plan(50, 4, 2, 42)
+    early, late = BatchPlan(50, 4, 2, 42), BatchPlan(50, 4, 2, 42)
     walked = [early.step(k) for k in range(1, 30)]
     assert np.array_equal(late.step(29), walked[-1])
-    assert not np.array_equal(Plan(50, 4, 2, 43).step(1), walked[0])
+    assert not np.array_equal(BatchPlan(50, 4, 2, 43).step(1), walked[0])
     assert not np.array_equal(late.step(1), late.step(1 + late.steps_per_epoch))  # each epoch is shuffled anew
 
 
 def test_the_published_recipes_have_their_number_of_steps() -> None:
-    assert Plan(67_349, 32, 1, 42).total_steps(None, 3) == 6_315
-    assert Plan(392_702, 16, 1, 42).total_steps(None, 3) == 73_632
-    assert Plan(392_702, 8, 2, 42).total_steps(None, 3) == 73_632  # accumulation leaves it as it is
+    assert BatchPlan(67_349, 32, 1, 42).total_steps(None, 3) == 6_315
+    assert BatchPlan(392_702, 16, 1, 42).total_steps(None, 3) == 73_632
+    assert BatchPlan(392_702, 8, 2, 42).total_steps(None, 3) == 73_632  # accumulation leaves it as it is
 
 
 def test_dropout_draws_differ_between_steps_ranks_and_seeds() -> None:
@@ -77,25 +75,25 @@ def test_rates_are_those_of_the_usual_library(schedule: str, reference: object) 
     optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     theirs = reference(optimiser, 7, 50)  # type: ignore[operator]
     for step in range(1, 51):
-        assert rate(train, step, 50) == pytest.approx(theirs.get_last_lr()[0], abs=1e-12)
+        assert learning_rate(train, step, 50) == pytest.approx(theirs.get_last_lr()[0], abs=1e-12)
         optimiser.step()
         theirs.step()
 
 
 def test_warm_up_by_ratio_counts_optimiser_steps() -> None:
     train = Train(epochs=3, batch_size=8, accumulate=2, lr=1.0, warmup_ratio=0.1)
-    factors = [rate(train, step, 100) for step in range(1, 101)]
+    factors = [learning_rate(train, step, 100) for step in range(1, 101)]
     assert factors[0] == 0.0
     assert factors.index(max(factors)) == 10
     assert factors[-1] == pytest.approx(1 / 90)
 
 
 def test_amp_on_a_cpu_is_fp32_and_says_so() -> None:
-    chosen = precision.choose("amp", torch.device("cpu"))
+    chosen = choose_precision("amp", torch.device("cpu"))
     assert chosen.name == "fp32"
     assert chosen.note is not None
     with pytest.raises(BadInput, match="fp16 needs a GPU"):
-        precision.choose("fp16", torch.device("cpu"))
+        choose_precision("fp16", torch.device("cpu"))
 
 
 def test_a_stop_outranks_a_requeue_and_is_not_taken_back() -> None:

@@ -16,12 +16,12 @@ from safetensors import SafetensorError
 from oelm_core.config import Train
 from oelm_core.errors import BadInput
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Outcome
 from oelm_core.training import checkpoint, failures
-from oelm_core.training.classification_task import ClassificationTask
-from oelm_core.training.language_task import LanguageTask
 from oelm_core.training.loop import Loop
-from oelm_core.training.signals import StopRequest
-from oelm_core.training.starting import check_positions
+from oelm_core.training.session import check_positions
+from oelm_core.training.supervision import StopRequest
+from oelm_core.training.tasks import ClassificationTask, LanguageTask
 from oelm_core.training.worker import train_run
 from tests.training_runs import BERT, GPT, SHAPE, experiment, figures, run_folder, texts, weights
 
@@ -39,7 +39,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return
 
 
-def train(root: Path, base: dict[str, Any], data: Path, *settings: str) -> tuple[RunFolder, dict[str, Any]]:
+def train(root: Path, base: dict[str, Any], data: Path, *settings: str) -> tuple[RunFolder, Outcome]:
     folder = run_folder(root / "runs", experiment(base, data, *settings))
     return folder, train_run(folder, StopRequest())[0]
 
@@ -57,12 +57,12 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_last_good_checkpoint(
 
     monkeypatch.setattr(LanguageTask, "load", poisoned)
     folder, outcome = train(tmp_path, GPT, data)
-    assert (outcome["state"], outcome["reason"]) == ("failed", "nonfinite")
-    assert outcome["message"].startswith("non-finite loss at step 8; the checkpoint of step 5 is kept")
+    assert (outcome.state, outcome.reason) == ("failed", "nonfinite")
+    assert outcome.message.startswith("non-finite loss at step 8; the checkpoint of step 5 is kept")
     assert checkpoint.steps(folder.checkpoints) == [5]
     assert "examples of this batch: [" in capsys.readouterr().out
     monkeypatch.setattr(LanguageTask, "load", plain)  # the cause removed, it goes on from there
-    assert train_run(folder, StopRequest())[0]["state"] == "finished"
+    assert train_run(folder, StopRequest())[0].state == "finished"
 
 
 def test_a_full_disk_ends_the_run_and_the_checkpoint_before_is_gone_on_from(
@@ -77,13 +77,13 @@ def test_a_full_disk_ends_the_run_and_the_checkpoint_before_is_gone_on_from(
 
     monkeypatch.setattr(checkpoint, "save_file", full_at_ten)
     folder, outcome = train(tmp_path, BERT, data)
-    assert (outcome["state"], outcome["reason"]) == ("failed", "disk")
+    assert (outcome.state, outcome.reason) == ("failed", "disk")
     assert (
         "checkpoint of step 10 could not be written (No space left on device); step 5 is still usable"
-        in outcome["message"]
+        in outcome.message
     )
     monkeypatch.setattr(checkpoint, "save_file", save_file)
-    assert train_run(folder, StopRequest())[0]["state"] == "finished"
+    assert train_run(folder, StopRequest())[0].state == "finished"
     whole, _ = train(tmp_path, BERT, data)
     assert figures(folder) == figures(whole)
     assert weights(folder) == weights(whole)
@@ -107,7 +107,7 @@ def test_killed_right_after_an_evaluation_that_was_due_records_it_once(
 
     with monkeypatch.context() as patch:
         patch.setattr(Loop, "_evaluate", stopped_inside)
-        assert train_run(folder, stop)[0]["state"] == "stopped"
+        assert train_run(folder, stop)[0].state == "stopped"
     assert checkpoint.steps(folder.checkpoints) == [5]
 
     def killed(self: Loop, best: bool) -> None:
@@ -117,7 +117,7 @@ def test_killed_right_after_an_evaluation_that_was_due_records_it_once(
         patch.setattr(Loop, "_save", killed)
         with pytest.raises(Killed):
             train_run(folder, StopRequest())
-    assert train_run(folder, StopRequest())[0]["state"] == "finished"
+    assert train_run(folder, StopRequest())[0].state == "finished"
     whole, _ = train(tmp_path, base, data)
     assert figures(folder) == figures(whole)
     assert weights(folder) == weights(whole)
@@ -139,8 +139,8 @@ def test_what_cannot_be_used_is_refused_with_the_values(
     data: Path, tmp_path: Path, base: dict[str, Any], settings: list[str], reason: str, sentence: str
 ) -> None:
     _, outcome = train(tmp_path, base, data, *settings)
-    assert (outcome["state"], outcome["reason"], outcome["step"]) == ("failed", reason, 0)
-    assert sentence in outcome["message"]
+    assert (outcome.state, outcome.reason, outcome.step) == ("failed", reason, 0)
+    assert sentence in outcome.message
 
 
 def test_a_pretrained_folder_with_fewer_positions_than_the_text_needs_is_refused(data: Path, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_pretrained_folder_with_fewer_positions_than_the_text_needs_is_refused
         train(tmp_path, BERT, data, f"model.path={tmp_path / 'short'}", "model.start=pretrained")
     with pytest.raises(BadInput, match=sentence) as refused:  # of a hub's model it is known once it is loaded
         check_positions(model, experiment(BERT, data))
-    assert failures.outcome_of(refused.value, None)[0] == "config"
+    assert failures.failure_of(refused.value, None)[0] == "config"
 
 
 def test_a_checkpoint_of_other_settings_is_refused(data: Path, tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ def test_a_checkpoint_of_other_settings_is_refused(data: Path, tmp_path: Path) -
     run = json.loads((folder.path / "run.json").read_text())
     (folder.path / "run.json").write_text(json.dumps({**run, "config_hash": "other"}))
     outcome, code = train_run(folder, StopRequest())
-    assert (outcome["state"], outcome["reason"], code) == ("failed", "config", 1)
-    assert "a run only goes on from its own checkpoint" in outcome["message"]
+    assert (outcome.state, outcome.reason, code) == ("failed", "config", 1)
+    assert "a run only goes on from its own checkpoint" in outcome.message
 
 
 def test_an_unexpected_error_keeps_its_traceback_in_the_log(
@@ -176,7 +176,7 @@ def test_an_unexpected_error_keeps_its_traceback_in_the_log(
 
     monkeypatch.setattr(ClassificationTask, "loss", broken)
     _, outcome = train(tmp_path, BERT, data)
-    assert (outcome["reason"], outcome["message"]) == ("error", "ZeroDivisionError: a bug of ours")
+    assert (outcome.reason, outcome.message) == ("error", "ZeroDivisionError: a bug of ours")
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -190,8 +190,8 @@ def test_a_frozen_weight_that_moves_fails_the_run(data: Path, tmp_path: Path, mo
 
     monkeypatch.setattr(ClassificationTask, "evaluate", meddle)
     folder, outcome = train(tmp_path, BERT, data)
-    assert (outcome["state"], outcome["reason"]) == ("failed", "error")
-    assert "frozen weight changed" in outcome["message"]
+    assert (outcome.state, outcome.reason) == ("failed", "error")
+    assert "frozen weight changed" in outcome.message
     assert json.loads((folder.path / "result.json").read_text())["frozen"]["unchanged"] is False
 
 
@@ -199,14 +199,14 @@ def test_out_of_memory_says_what_was_asked_what_was_free_and_what_to_lower() -> 
     error = torch.OutOfMemoryError(
         "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 23 GiB"
     )
-    reason, sentence, _ = failures.outcome_of(error, Train(max_steps=1, batch_size=32, lr=1.0))
+    reason, sentence, _ = failures.failure_of(error, Train(max_steps=1, batch_size=32, lr=1.0))
     assert reason == "oom"
     assert "asked for 2.50 GiB, free was" in sentence
     assert "train.batch_size from 32 to 16 and raise train.accumulate from 1 to 2" in sentence
     on_host = RuntimeError(
         "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."
     )
-    assert failures.outcome_of(on_host, None)[0] == "oom"
+    assert failures.failure_of(on_host, None)[0] == "oom"
 
 
 def test_a_stop_before_the_first_step_leaves_no_checkpoint(data: Path, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_stop_before_the_first_step_leaves_no_checkpoint(data: Path, tmp_path:
     stop.request(15)
     folder = run_folder(tmp_path / "runs", experiment(BERT, data))
     outcome, code = train_run(folder, stop)
-    assert (outcome["state"], outcome["reason"], outcome["step"], code) == ("stopped", "signal", 0, 0)
+    assert (outcome.state, outcome.reason, outcome.step, code) == ("stopped", "signal", 0, 0)
     assert checkpoint.steps(folder.checkpoints) == []
 
 
@@ -231,10 +231,10 @@ def test_a_stop_during_an_evaluation_leaves_it_due_and_a_resume_does_it_first(
 
     monkeypatch.setattr(ClassificationTask, "evaluate", asked_meanwhile)
     folder = run_folder(tmp_path / "runs", experiment(BERT, data))
-    assert train_run(folder, stop)[0]["step"] == 5
-    assert [r["step"] for r in figures(folder) if r["kind"] == "eval"] == []
+    assert train_run(folder, stop)[0].step == 5
+    assert [r.step for r in figures(folder) if r.kind == "eval"] == []
     monkeypatch.setattr(ClassificationTask, "evaluate", plain)
-    assert train_run(folder, StopRequest())[0]["state"] == "finished"
+    assert train_run(folder, StopRequest())[0].state == "finished"
     assert figures(folder) == figures(whole)
     assert weights(folder) == weights(whole)
 
@@ -244,7 +244,7 @@ def test_a_gpt_classifies_too_and_says_that_it_does_not_pack(data: Path, tmp_pat
     base = {**GPT, "data": classes}
     chosen = experiment(base, data, f"data.path={data / 'reviews'}")
     folder = run_folder(tmp_path / "runs", chosen)
-    assert train_run(folder, StopRequest())[0]["state"] == "finished"
+    assert train_run(folder, StopRequest())[0].state == "finished"
     result = json.loads((folder.path / "result.json").read_text())
     assert result["metric"]["name"] == "accuracy"
     assert result["data"]["batching"] == "dynamic"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from oelm_core.training.eval_batching import LargestBatch
-from oelm_core.training.memory import PeakMemory
+from oelm_core.training.evaluation import LargestBatch
+from oelm_core.training.timing import MemoryMeter
 
 BATCHES = [np.arange(start, min(start + 4, 50)) for start in range(0, 50, 4)]
 
@@ -78,19 +78,19 @@ def test_the_peak_of_training_does_not_count_what_evaluation_took(monkeypatch: p
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: card["peak"])
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: card.update(peak=0))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    memory = PeakMemory(torch.device("cuda", 0))
+    memory = MemoryMeter(torch.device("cuda", 0))
     card["peak"] = 500
     with memory.evaluating():
         card["peak"] = 9000
     card["peak"] = 400
-    assert memory.as_dict()["device_peak"] == 500
+    assert memory.peak().device_peak == 500
     card["peak"] = 600
-    assert memory.as_dict()["device_peak"] == 600
+    assert memory.peak().device_peak == 600
 
 
 def test_a_run_without_a_gpu_has_the_peak_of_its_process() -> None:
-    memory = PeakMemory(torch.device("cpu"))
+    memory = MemoryMeter(torch.device("cpu"))
     with memory.evaluating():
-        held = memory.as_dict()
-    assert held["device_peak"] is None
-    assert held["host_peak"] > 10_000_000
+        held = memory.peak()
+    assert held.device_peak is None
+    assert held.host_peak > 10_000_000

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors import safe_open
 
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.metrics_file import read_metrics
-from oelm_core.training.signals import StopRequest
+from oelm_core.runs.schema import Outcome
+from oelm_core.training.supervision import StopRequest
 from oelm_core.training.worker import train_run
 from tests.training_runs import BERT, GPT, experiment, figures, run_folder, texts
 
-Trained = tuple[RunFolder, dict[str, Any], int]
+Trained = tuple[RunFolder, Outcome, int]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, T
 @pytest.mark.parametrize("family", ["bert", "gpt"])
 def test_a_run_finishes_and_says_so(trained: dict[str, Trained], family: str) -> None:
     _, outcome, code = trained[family]
-    assert (outcome["state"], outcome["reason"], outcome["step"], code) == ("finished", "completed", 12, 0)
+    assert (outcome.state, outcome.reason, outcome.step, code) == ("finished", "completed", 12, 0)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt"])
@@ -49,11 +49,11 @@ def test_metrics_come_every_few_steps_and_evaluations_at_their_steps_and_at_the_
     trained: dict[str, Trained], family: str
 ) -> None:
     folder, *_ = trained[family]
-    assert [r["step"] for r in read_metrics(folder.metrics, "train")] == [1, 2, 4, 6, 8, 10, 12]
-    assert [r["step"] for r in read_metrics(folder.metrics, "eval")] == [5, 10, 12]
+    assert [r.step for r in read_metrics(folder.metrics, "train")] == [1, 2, 4, 6, 8, 10, 12]
+    assert [r.step for r in read_metrics(folder.metrics, "eval")] == [5, 10, 12]
     record = read_metrics(folder.metrics, "train")[-1]
     assert {"loss", "lr", "grad_norm", "step_time", "tokens_per_s", "examples_per_s", "tokens", "data_wait"} <= set(
-        record
+        record.values
     )
 
 
@@ -65,11 +65,11 @@ def test_the_result_holds_the_best_evaluation_and_what_it_cost(
     result = json.loads((folder.path / "result.json").read_text())
     choose: Callable[..., float] = max if metric == "accuracy" else min
     assert result["metric"]["name"] == metric
-    assert result["metric"]["value"] == choose(r[metric] for r in read_metrics(folder.metrics, "eval"))
+    assert result["metric"]["value"] == choose(r.values[metric] for r in read_metrics(folder.metrics, "eval"))
     assert result["final"]["step"] == 12
     assert result["timing"]["steps_measured"] + result["timing"]["outliers_dropped"] == 12 - 1
     assert result["frozen"]["unchanged"] is True
-    assert result["true_baseline"] is False
+    assert result["qk_untouched"] is False
     assert result["parameters"]["frozen"] > 0
     assert result["effective_batch"] == (8 if family == "bert" else 4)
     assert result["checkpoint_bytes"] > 4 * result["parameters"]["total"]

@@ -11,8 +11,8 @@ import torch
 from oelm_core.config import build_experiment
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.metrics_file import read_metrics
-from oelm_core.training.checkpoint import Checkpoint
-from oelm_core.training.recorder import Records
+from oelm_core.training.checkpoint import Checkpoint, CheckpointState
+from oelm_core.training.recorder import Recorder
 from oelm_core.training.session import set_threads
 from tests.training_runs import BERT
 
@@ -28,14 +28,14 @@ def test_a_resume_keeps_the_thread_count_unless_another_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = build_experiment({**BERT, "train": {**BERT["train"], "threads": 2}}, "test")
-    records = Records(RunFolder(tmp_path))
-    before = Checkpoint(tmp_path, 7, {"threads": 3})
+    recorder = Recorder(RunFolder(tmp_path))
+    before = Checkpoint(tmp_path, CheckpointState(step=7, threads=3))
     monkeypatch.delenv("OELM_THREADS", raising=False)
-    assert set_threads(chosen, None, records) == 2
-    assert set_threads(chosen, before, records) == 3
+    assert set_threads(chosen, None, recorder) == 2
+    assert set_threads(chosen, before, recorder) == 3
     assert torch.get_num_threads() == 3
     assert read_metrics(tmp_path / "metrics.jsonl") == []
     monkeypatch.setenv("OELM_THREADS", "1")
-    assert set_threads(chosen, before, records) == 1
+    assert set_threads(chosen, before, recorder) == 1
     (noted,) = read_metrics(tmp_path / "metrics.jsonl", "event")
-    assert "going on with 1 threads; it was 3" in noted["message"]
+    assert "going on with 1 threads; it was 3" in noted.message

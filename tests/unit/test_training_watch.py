@@ -13,11 +13,12 @@ import pytest
 
 CHILD = """
 import pathlib, signal, sys, time
-from oelm_core.training import watch
+from oelm_core.runs.folder import RunFolder
+from oelm_core.training.supervision import guard
 told = []
-watched = watch.guard(pathlib.Path(sys.argv[1]))
+watchdog = guard(RunFolder(sys.argv[1]))
 signal.signal(signal.SIGTERM, lambda *_: told.append("signal"))
-watched.start(lambda number: told.append("watchdog"), grace=float(sys.argv[2]))
+watchdog.start(lambda number: told.append("watchdog"), grace=float(sys.argv[2]))
 print("watching", flush=True)
 while "watchdog" not in told or float(sys.argv[2]) < 5:
     time.sleep(0.01)
