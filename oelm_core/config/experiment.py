@@ -16,8 +16,6 @@ from oelm_core.errors import BadInput
 from oelm_core.metric import default_metric
 from oelm_core.registry import FAMILIES, INITIALISERS
 
-SCHEMA_VERSION = 1
-
 
 class Experiment(Section):
     """One arm: everything needed to run it, its baseline, and what was published about it."""
