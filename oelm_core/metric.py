@@ -42,8 +42,11 @@ METRICS = {
         Metric("loss", higher_is_better=False, is_share=False, short="loss"),
     )
 }
-HEADLINES = tuple(name for name in METRICS if name != "loss")
-"""Those a preset can name as `data.metric`."""
+
+
+def headline_metrics() -> list[str]:
+    """Those a preset can name as `data.metric`."""
+    return [name for name in METRICS if name != "loss"]
 
 
 def metric_named(name: str | None) -> Metric:

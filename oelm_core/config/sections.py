@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
-from oelm_core.metric import HEADLINES, METRICS
+from oelm_core.metric import METRICS, headline_metrics
 from oelm_core.registry import FAMILIES, INITIALISERS, architectures
 
 Positive = Annotated[int, Field(gt=0)]
@@ -85,7 +85,7 @@ class Data(Section):
     """Class names in the order of their numbers."""
     classes: Positive | None = None
     """Number of classes; None for language modelling."""
-    metric: Annotated[str, one_of(lambda: HEADLINES)] | None = None
+    metric: Annotated[str, one_of(headline_metrics)] | None = None
     """The headline metric: accuracy, or perplexity for language models, unless said."""
     max_length: Positive = 128
     """Tokens per example at most (bert) or per sequence exactly (gpt)."""

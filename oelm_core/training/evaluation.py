@@ -79,14 +79,22 @@ def matthews(labels: np.ndarray, predictions: np.ndarray, classes: int) -> float
     return float(covariance / spread) if spread else 0.0
 
 
+def accuracy(labels: np.ndarray, predictions: np.ndarray, classes: int) -> float:
+    return float((labels == predictions).mean())
+
+
+SCORES: dict[str, Callable[[np.ndarray, np.ndarray, int], float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "matthews": matthews,
+}
+"""Metrics of classifiers, by their name in oelm_core/metric.py: (labels, predictions, number of classes) -> value."""
+
+
 def classification(labels: np.ndarray, predictions: np.ndarray, losses: np.ndarray, classes: int) -> dict[str, float]:
     """Figures of one split; `losses` are per example, so every example weighs the same."""
-    return {
-        "loss": float(np.asarray(losses, np.float64).mean()),
-        "accuracy": float((labels == predictions).mean()),
-        "f1": f1(labels, predictions, classes),
-        "matthews": matthews(labels, predictions, classes),
-    }
+    scores = {name: score(labels, predictions, classes) for name, score in SCORES.items()}
+    return {"loss": float(np.asarray(losses, np.float64).mean()), **scores}
 
 
 def language(sums: np.ndarray, tokens: np.ndarray) -> dict[str, float]:

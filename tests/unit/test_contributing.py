@@ -1,0 +1,118 @@
+"""The blocks of docs/contributing.md are run here, and what each adds must then be known where it matters."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.app import App
+
+from oelm_core.config import build_experiment
+from oelm_core.config.catalogue import load_catalogue
+from oelm_core.config.plain_yaml import read_yaml
+from oelm_core.data.sets import SETS
+from oelm_core.method.initialisers import ROWS
+from oelm_core.metric import METRICS
+from oelm_core.models import build
+from oelm_core.registry import FAMILIES, INITIALISERS
+from oelm_core.report import FORMATS
+from oelm_core.training.evaluation import SCORES
+from oelm_tui import actions
+
+PAGE = (Path(__file__).parents[2] / "docs" / "contributing.md").read_text()
+TABLES: tuple[dict[str, Any], ...] = (FAMILIES, INITIALISERS, ROWS, METRICS, SCORES, SETS, FORMATS)
+SHAPE = {"layers": 2, "d_model": 32, "heads": 4, "d_ff": 64, "vocab": 50, "positions": 16}
+
+
+@pytest.fixture
+def tables() -> Iterator[None]:
+    """What a block adds is taken out again."""
+    before, keys = [dict(table) for table in TABLES], actions.ACTIONS
+    yield
+    for table, content in zip(TABLES, before, strict=True):
+        table.clear()
+        table.update(content)
+    actions.ACTIONS = keys
+    sys.modules.pop("oelm_core.models.toy", None)
+
+
+def block(heading: str, language: str = "python") -> str:
+    section = PAGE.partition(f"\n## {heading}")[2].partition("\n## ")[0]
+    found = re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)
+    assert found, f"no {language} block under '{heading}'"
+    return found[1]
+
+
+def run(heading: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(block(heading), names)
+    return names
+
+
+def experiment(**parts: Any) -> dict[str, Any]:
+    raw: dict[str, Any] = {
+        "id": "toys-baseline",
+        "title": "a toy",
+        "family": "bert",
+        "model": {"name": "toy", "start": "scratch", "shape": SHAPE},
+        "data": {"name": "toys", "classes": 2, "max_length": 16},
+        "method": {"name": "baseline"},
+        "train": {"max_steps": 10, "batch_size": 2, "lr": 1e-3},
+    }
+    return raw | parts
+
+
+def test_an_arm_is_a_few_lines_of_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "presets" / "experiments"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(block("An arm, or a study", "yaml"))
+    monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    written = read_yaml(block("An arm, or a study", "yaml"))
+    assert load_catalogue().named(written["id"]).method.layers == "last:2"
+
+
+def test_an_initialiser_can_be_named_by_a_preset(tables: None) -> None:
+    run("An initialiser")
+    method = {"name": "toy", "init": "unit-vectors", "freeze": ["query", "key"]}
+    assert build_experiment(experiment(baseline="b", method=method), "toy").method.init == "unit-vectors"
+
+
+def test_a_metric_can_be_the_headline(tables: None) -> None:
+    run("A metric")
+    data = {"name": "toys", "classes": 2, "max_length": 16, "metric": "errors"}
+    assert build_experiment(experiment(data=data), "toy").metric == "errors"
+
+
+def test_a_data_set_is_listed(tables: None) -> None:
+    run("A data set")
+    assert SETS["toys"].labels == ("bad", "good")
+
+
+def test_an_export_format_is_known_by_its_ending(tables: None) -> None:
+    run("An export format")
+
+
+def test_a_key_does_what_it_says_and_stands_in_the_help(tables: None) -> None:
+    screen = run("A key of the screen")["Greeting"]
+
+    async def press() -> object:
+        app: App[str] = App()
+        async with app.run_test() as pilot:
+            await app.push_screen(screen())
+            await pilot.press("H")
+        return app.return_value
+
+    assert asyncio.run(press()) == "hello"
+    assert [action.title for action in actions.hints("greeting")] == ["Greet"]
+
+
+def test_a_family_builds_its_network(tables: None) -> None:
+    run("A model family")
+    toy = build_experiment(experiment(family="toy"), "toy")
+    assert (toy.arch, toy.start) == ("toy-small", "scratch")
+    assert sum(p.numel() for p in build(toy, seed=1).parameters()) > 0
