@@ -16,7 +16,7 @@ from pathlib import Path
 from oelm_core.devices.sampler import DeviceSampler
 from oelm_core.launch import launcher
 from oelm_tui.app import OelmApp
-from oelm_tui.snapshots.cards import Machine, machine_of
+from oelm_tui.snapshots.cards import Machine
 from oelm_tui.snapshots.sampler import Sources
 
 SIZE = (120, 36)
@@ -36,7 +36,7 @@ async def picture(keys: list[str]) -> str:
     await asyncio.sleep(2.5)  # use of the processor is a difference of two looks
 
     def machine() -> Machine:
-        return dataclasses.replace(machine_of(devices.latest), host=HOST)
+        return Machine(dataclasses.replace(devices.latest, host=HOST))
 
     app = OelmApp(sources=Sources(launcher.list_runs, machine=machine))
     async with app.run_test(size=SIZE) as pilot:

@@ -26,11 +26,10 @@ from oelm_tui.messages import CatalogueLoaded, DetailRead, Sampled, Trouble
 from oelm_tui.palette import DARK, LIGHT
 from oelm_tui.settings import Settings
 from oelm_tui.snapshots.background import BackgroundThread, key_pressed
-from oelm_tui.snapshots.cards import Machine
+from oelm_tui.snapshots.cards import Machine, remote_cards
 from oelm_tui.snapshots.detail import Detail, DetailReader, DetailRequest
-from oelm_tui.snapshots.remote_cards import remote_cards, slurms_silence
 from oelm_tui.snapshots.run_view import RunView
-from oelm_tui.snapshots.sampler import LabSampler, LabSnapshot, Sources, newest_runs, write_notes
+from oelm_tui.snapshots.sampler import LabSampler, LabSnapshot, Sources, newest_runs, slurm_silence, write_notes
 from oelm_tui.textual_private import HookedApp
 
 if TYPE_CHECKING:
@@ -111,16 +110,14 @@ class OelmApp(HookedApp):
                 from oelm_core.devices.sampler import DeviceSampler
 
                 self._devices = DeviceSampler(every=2.0).start()
-            from oelm_tui.snapshots.cards import machine_of
-
-            return machine_of(self._devices.latest)
+            return Machine(self._devices.latest)
 
         def runs() -> Sequence[Run]:
             from oelm_core.launch import launcher
 
             return launcher.list_runs()
 
-        return Sources(runs, lambda: newest_runs(runs_dir()), machine, remote=remote_cards, trouble=slurms_silence)
+        return Sources(runs, lambda: newest_runs(runs_dir()), machine, remote=remote_cards, trouble=slurm_silence)
 
     def _read_catalogue(self, _: object) -> Catalogue:
         if self._load is not None:

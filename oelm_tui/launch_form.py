@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oelm_core.errors import BadInput
+from oelm_tui.snapshots.cards import owner_of
 
 if TYPE_CHECKING:
+    from oelm_core.devices.card import Card
     from oelm_core.launch.request import LaunchRequest
-    from oelm_tui.snapshots.cards import Card
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,11 @@ def would_wait(form: LaunchForm, cards: Sequence[Card]) -> str:
     if form.device == "cpu" or not cards:
         return ""
     named = form.device.split(",")
-    wanted = [card for card in cards if form.device == "auto" or card.index in named]
-    free, needed = [card for card in wanted if card.whose == "free"], form.cards_per_run()
+    wanted = [card for card in cards if form.device == "auto" or card.label in named]
+    free, needed = [card for card in wanted if owner_of(card).kind == "free"], form.cards_per_run()
     if len(free) >= needed:
         return ""
     if needed > 1:
         return f"{needed} free cards are needed and {len(free)} found; choose others, or let it wait"
-    which = "every card" if form.device == "auto" else "GPU " + " and ".join(card.index for card in wanted)
+    which = "every card" if form.device == "auto" else "GPU " + " and ".join(card.label for card in wanted)
     return f"{which} is busy; choose another card, or let it wait"

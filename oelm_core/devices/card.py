@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 
@@ -42,3 +44,29 @@ class Card(Struct, frozen=True):
     def label(self) -> str:
         """The number as people write it: 2, or 2:0 for the first MIG instance on it."""
         return str(self.index) if self.mig is None else f"{self.index}:{self.mig}"
+
+    @property
+    def memory_free(self) -> int | None:
+        return None if self.memory_used is None or self.memory_total is None else self.memory_total - self.memory_used
+
+    @property
+    def memory_share(self) -> float | None:
+        return self.memory_used / self.memory_total if self.memory_used is not None and self.memory_total else None
+
+
+def device_kind(devices: Sequence[str]) -> str:
+    """cpu or gpu, by the names in a run's `devices`; "" before it has any."""
+    if not devices:
+        return ""
+    return "cpu" if devices[0].startswith("cpu") else "gpu"
+
+
+def short_devices(devices: Sequence[str]) -> str:
+    """The processor, whichever cores, is cpu; cards by their numbers, or the first letters of their UUIDs.
+
+    >>> short_devices(["cuda:2", "GPU-abcdef12"]), short_devices(["cpu:0-3"])
+    ('2,abcd', 'cpu')
+    """
+    if device_kind(devices) == "cpu":
+        return "cpu"
+    return ",".join(name[4:8] if name.startswith("GPU-") else name.removeprefix("cuda:") for name in devices)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from oelm_core.devices.card import Card, device_kind, short_devices
 from oelm_core.runs import attempts, process
 from oelm_core.runs.metrics_file import read_tail
 from oelm_core.runs.status import LIVE
@@ -14,42 +14,43 @@ TAIL = 1 << 16
 """Bytes looked at from the end of metrics.jsonl: a system sample is never far back."""
 
 
-class DeviceSample(NamedTuple):
-    """What one run last said about the devices it uses. None where it did not say."""
+class RemoteCard(Card, frozen=True, kw_only=True):
+    """What the run that holds it (`lease`) uses of a card on another machine, or of its processor."""
 
-    run: str
     node: str
-    devices: tuple[str, ...]
-    utilisation: float | None
-    """Percent."""
-    memory_used: float | None
-    """Bytes of the card's memory that the run holds."""
-    cpu: float | None
-    """Percent of one core."""
-    host_memory: float | None
-    at: float | None
-    """When it was measured, epoch seconds."""
+    device: str
+    """cpu, or its cards in short."""
+    measured: float | None = None
+    """When, epoch seconds; None while the run has not reported."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.node}:{self.device}"
 
 
-def samples(runs: Sequence[Run], here: str | None = None) -> list[DeviceSample]:
-    """The latest sample of every live run on another machine than this one (`here`), by node and run."""
+def remote_cards(runs: Sequence[Run], here: str | None = None) -> list[RemoteCard]:
+    """One for every live run on another machine than this one (`here`), by node."""
     here = here or process.host()
-    found = [sample(run) for run in runs if run.state in LIVE and run.devices and run.host not in ("", here)]
-    return sorted(found, key=lambda one: (one.node, one.devices, one.run))
+    found = [remote_card(run) for run in runs if run.state in LIVE and run.devices and run.host not in ("", here)]
+    return sorted(found, key=lambda card: (card.node, card.device, card.lease))
 
 
-def sample(run: Run) -> DeviceSample:
+def remote_card(run: Run) -> RemoteCard:
     attempt = attempts.last(run.folder)
-    node = attempt.slurm.node if attempt and attempt.slurm else None
+    node = (attempt.slurm.node if attempt and attempt.slurm else None) or run.host
     lines = read_tail(run.folder.metrics, TAIL, "system")
-    said = lines[-1].values if lines else {}
-    return DeviceSample(
-        run.id,
-        node or run.host,
-        tuple(run.devices),
-        said.get("util"),
-        said.get("memory_reserved", said.get("memory")),
-        said.get("cpu"),
-        said.get("host_memory"),
-        lines[-1].t if lines else None,
+    values = lines[-1].values if lines else {}
+    if device_kind(run.devices) == "cpu":
+        used, memory = values.get("cpu"), values.get("host_memory")  # percent of one core
+    else:
+        used, memory = values.get("util"), values.get("memory_reserved", values.get("memory"))
+    return RemoteCard(
+        index=0,
+        uuid=f"{node}/{run.id}",
+        utilisation=None if used is None else round(used),
+        memory_used=None if memory is None else round(memory),
+        lease=run.id,
+        node=node,
+        device=short_devices(run.devices),
+        measured=lines[-1].t if lines else None,
     )

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
 from oelm_core import formatting
+from oelm_core.devices.card import Card
 from oelm_core.runs.folder import RUN_ID
 from oelm_tui import glyphs
 from oelm_tui.glyphs import bar, sparkline
-from oelm_tui.snapshots.cards import Card, History, Machine
+from oelm_tui.snapshots.cards import DeviceHistory, Machine, key_of, owner_of
 from oelm_tui.text import Line, fit, heading
 
-WHOSE_ROLES = {"free": "ok", "ours": "arm0", "other": "other", "lost": "bad"}
+if TYPE_CHECKING:
+    from oelm_core.devices.machine import Disk, Memory
+    from oelm_core.launch.remote_devices import RemoteCard
+
+OWNER_ROLES = {"free": "ok", "ours": "arm0", "other": "other", "lost": "bad"}
 
 
-def device_lines(machine: Machine | None, history: History, names: dict[str, str], width: int) -> list[Line]:
+def device_lines(machine: Machine | None, history: DeviceHistory, names: dict[str, str], width: int) -> list[Line]:
     if machine is None:
         return [[("Looking at the devices.", "faint")]]
     lines: list[Line] = []
@@ -26,75 +33,86 @@ def device_lines(machine: Machine | None, history: History, names: dict[str, str
     if machine.remote:
         lines += [
             heading("On other machines, as the runs there say"),
-            *(_remote(c, history, names, room) for c in machine.remote),
+            *(_remote(card, history, names, room) for card in machine.remote),
             [],
         ]
-    if machine.note:
-        lines += [[(machine.note, "bad")], []]
+    here = machine.here
+    if here.driver_error:
+        lines += [[(_driver_problem(machine), "bad")], []]
     elif not machine.cards:
         lines += [[("No NVIDIA card here: runs use the processor.", "faint")], []]
-    lines.append(heading(f"{machine.host}"))
-    lines.append(_meter("CPU", machine.cpu, list(history.use.get("cpu", ())), room, f"{machine.cores or '?'} cores"))
-    total = formatting.size_short(machine.memory_total)
-    lines.append(_meter("memory", machine.memory, list(history.memory.get("cpu", ())), room, f"of {total}"))
-    lines.append(_meter("disk", machine.disk, [], room, f"{formatting.size_short(machine.disk_free)} free"))
+    lines.append(heading(here.host))
+    lines.append(_meter("CPU", here.cpu.utilisation / 100, history.use.get("cpu"), room, f"{here.cpu.cores} cores"))
+    total = formatting.size_short(here.memory.total)
+    lines.append(_meter("memory", _share(here.memory), history.memory.get("cpu"), room, f"of {total}"))
+    free = formatting.size_short(here.disk.free if here.disk else None)
+    lines.append(_meter("disk", _share(here.disk), None, room, f"{free} free"))
     return lines
 
 
-def _card_lines(card: Card, history: History, names: dict[str, str], room: int) -> list[Line]:
-    role = WHOSE_ROLES[card.whose]
-    label = names.get(card.label, card.label)
-    title: Line = [(f"GPU {card.index} ", "label"), (card.name, "faint"), (f"  {card.whose}", role)]
-    if card.whose in ("ours", "other"):
-        title.append((f": {label}", role))
-    if card.whose == "lost":
-        return [title, [(f"  {glyphs.signs.bad} {card.label}", "bad")], []]
+def _driver_problem(machine: Machine) -> str:
+    return f"cards: {machine.here.driver_error}" if machine.here.driver_error else ""
+
+
+def _share(part: Memory | Disk | None) -> float | None:
+    return part.used / part.total if part and part.total else None
+
+
+def _card_lines(card: Card, history: DeviceHistory, names: dict[str, str], room: int) -> list[Line]:
+    owner = owner_of(card)
+    role = OWNER_ROLES[owner.kind]
+    title: Line = [(f"GPU {card.label} ", "label"), (card.name or "", "faint"), (f"  {owner.kind}", role)]
+    if owner.kind in ("ours", "other"):
+        title.append((f": {names.get(owner.name, owner.name)}", role))
+    if owner.kind == "lost":
+        return [title, [(f"  {glyphs.signs.bad} {owner.name}", "bad")], []]
     share = None if card.utilisation is None else card.utilisation / 100
-    lines = [title, _meter("use", share, list(history.use.get(card.uuid, ())), room, "")]
+    lines = [title, _meter("use", share, history.use.get(key_of(card)), room, "")]
     words = f"{formatting.size_short(card.memory_used)} of {formatting.size_short(card.memory_total)}"
-    lines.append(_meter("memory", card.memory_share, list(history.memory.get(card.uuid, ())), room, words))
+    lines.append(_meter("memory", card.memory_share, history.memory.get(key_of(card)), room, words))
     heat = "?" if card.temperature is None else f"{card.temperature:.0f} C"
     power = "?" if card.power is None else f"{card.power:.0f} W"
     slowed = " slowed down by heat or power" if card.throttled else ""
     lines.append([("  heat     ", "faint"), (f"{heat}, {power}", ""), (slowed, "wait")])
     for process in card.processes:
-        owner = names.get(process.run or "", process.run) if process.run else process.user or "?"
+        user = names.get(process.run, process.run) if process.run else process.user or "?"
         command = f"  {process.command}" if process.command else ""
         lines.append(
             [
                 (f"  pid {process.pid:<8}", "faint"),
                 (f"{formatting.size_short(process.memory):>7} ", ""),
-                (str(owner), "arm0" if process.run else "other"),
+                (user, "arm0" if process.run else "other"),
                 (command, "faint"),
             ]
         )
     return [*lines, []]
 
 
-def _remote(card: Card, history: History, names: dict[str, str], room: int) -> Line:
+def _remote(card: RemoteCard, history: DeviceHistory, names: dict[str, str], room: int) -> Line:
     use = "  ? " if card.utilisation is None else f"{card.utilisation:3.0f} "
     line: Line = [
-        (f"  {card.index:<16} ", "label"),
+        (f"  {card.label:<16} ", "label"),
         (f"{use}% ", ""),
         (f"{formatting.size_short(card.memory_used):>7} ", ""),
     ]
-    past = list(history.use.get(card.uuid, ()))
+    past = history.use.get(key_of(card))
     if past:
-        line.append((sparkline(past, min(room // 2, len(past))), "arm2"))
-    when = time.strftime(" %H:%M:%S", time.localtime(card.heard)) if card.heard else " no sample yet"
-    return [*line, (f" {names.get(card.label, card.label)}", "arm0"), (when, "faint")]
+        line.append((sparkline(list(past), min(room // 2, len(past))), "arm2"))
+    when = time.strftime(" %H:%M:%S", time.localtime(card.measured)) if card.measured else " no sample yet"
+    name = owner_of(card).name
+    return [*line, (f" {names.get(name, name)}", "arm0"), (when, "faint")]
 
 
-def _meter(name: str, share: float | None, past: list[float], room: int, words: str) -> Line:
+def _meter(name: str, share: float | None, past: Sequence[float] | None, room: int, words: str) -> Line:
     percent = "  ?" if share is None else f"{share * 100:3.0f}"
     line: Line = [(f"  {name:<8} ", "faint"), (bar(share, 10), "arm0"), (f" {percent} % ", "")]
     if past:
-        line.append((sparkline(past, min(room, len(past))), "arm2"))
+        line.append((sparkline(list(past), min(room, len(past))), "arm2"))
     return [*line, (f" {words}", "faint")]
 
 
 def strip_lines(
-    machine: Machine | None, history: History | None, names: dict[str, str], width: int, rows: int
+    machine: Machine | None, history: DeviceHistory | None, names: dict[str, str], width: int, rows: int
 ) -> list[Line]:
     """All cards in so many rows, each with as much detail as there is room for; the processor where there is none."""
     if machine is None:
@@ -121,18 +139,19 @@ def short_run(label: str) -> str:
     return named["preset"] if named else label
 
 
-def _card(card: Card, detail: int, names: dict[str, str], history: History | None) -> Line:
+def _card(card: Card, detail: int, names: dict[str, str], history: DeviceHistory | None) -> Line:
     """4: history and bars; 3: bar, use, memory, temperature, owner; 2: no bar; 1: use and owner; 0: index and use."""
-    role = WHOSE_ROLES[card.whose]
+    owner = owner_of(card)
+    role = OWNER_ROLES[owner.kind]
     use = "--" if card.utilisation is None else f"{card.utilisation:.0f}%"
     if detail == 0:
-        return [(f"{card.index}:", "faint"), (use, role)]
-    label = names.get(card.label) or short_run(card.label)
-    line: Line = [(f"{card.index} ", "faint")]
-    if card.whose == "lost":
+        return [(f"{card.label}:", "faint"), (use, role)]
+    label = names.get(owner.name) or short_run(owner.name)
+    line: Line = [(f"{card.label} ", "faint")]
+    if owner.kind == "lost":
         return [*line, (f"{glyphs.signs.bad} {label[: 8 * detail]}", "bad")]
     if detail == 4 and history is not None:
-        line.append((sparkline(list(history.use.get(card.uuid, ())), 12), role))
+        line.append((sparkline(list(history.use.get(key_of(card), ())), 12), role))
     elif detail >= 3:
         line.append((bar(None if card.utilisation is None else card.utilisation / 100, 8), role))
     line.append((use.rjust(5 if detail >= 3 else 4), role))
@@ -151,16 +170,16 @@ def _card(card: Card, detail: int, names: dict[str, str], history: History | Non
 
 def _processor(machine: Machine, width: int) -> Line:
     size = 8 if width >= 100 else 4
-    line: Line = [(" CPU ", "faint"), (bar(machine.cpu, size), "arm0"), (f" {(machine.cpu or 0) * 100:3.0f}%", "")]
-    if machine.cores and width >= 80:
-        line.append((f" of {machine.cores} cores", "faint"))
-    if machine.memory is not None:
-        words = f" {machine.memory * 100:3.0f}%" + (
-            f" of {formatting.size_short(machine.memory_total)}" if width >= 80 else ""
-        )
-        line += [("   memory ", "faint"), (bar(machine.memory, size), "arm2"), (words, "")]
-    if machine.disk_free is not None and width >= 70:
-        low = machine.disk is not None and machine.disk > 0.95
-        line += [("   disk ", "faint"), (f"{formatting.size_short(machine.disk_free)} free", "bad" if low else "")]
-    words = machine.note or ("no GPU" if width >= 90 else "")
-    return [*line, ("   " + words, "bad" if machine.note else "faint")]
+    here = machine.here
+    use, memory, disk = here.cpu.utilisation / 100, _share(here.memory), _share(here.disk)
+    line: Line = [(" CPU ", "faint"), (bar(use, size), "arm0"), (f" {use * 100:3.0f}%", "")]
+    if width >= 80:
+        line.append((f" of {here.cpu.cores} cores", "faint"))
+    if memory is not None:
+        total = f" of {formatting.size_short(here.memory.total)}" if width >= 80 else ""
+        line += [("   memory ", "faint"), (bar(memory, size), "arm2"), (f" {memory * 100:3.0f}%{total}", "")]
+    if here.disk and width >= 70:
+        low = disk is not None and disk > 0.95
+        line += [("   disk ", "faint"), (f"{formatting.size_short(here.disk.free)} free", "bad" if low else "")]
+    problem = _driver_problem(machine)
+    return [*line, ("   " + (problem or ("no GPU" if width >= 90 else "")), "bad" if problem else "faint")]

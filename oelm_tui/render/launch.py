@@ -12,8 +12,8 @@ from oelm_core.data.sets import set_title
 from oelm_core.registry import method_name
 from oelm_tui import glyphs
 from oelm_tui.render.config import said
-from oelm_tui.render.devices import WHOSE_ROLES
-from oelm_tui.snapshots.cards import Machine
+from oelm_tui.render.devices import OWNER_ROLES
+from oelm_tui.snapshots.cards import Machine, owner_of
 from oelm_tui.snapshots.estimate import Estimate
 from oelm_tui.text import Cell, Column, Line, Row, heading, named, named_lines, wrapped
 
@@ -32,23 +32,24 @@ DEVICE_COLUMNS = (
 def device_rows(machine: Machine | None, names: dict[str, str]) -> list[Row]:
     rows = [
         Row("auto", {"name": "auto", "who": ("the first card nobody uses, else wait", "faint")}),
-        Row("cpu", {"name": "cpu", "who": (f"{machine.cores if machine else '?'} cores", "faint")}),
+        Row("cpu", {"name": "cpu", "who": (f"{machine.here.cpu.cores if machine else '?'} cores", "faint")}),
     ]
     if machine is None:
         return rows
     if not machine.cards:
         rows[0] = Row("auto", {"name": "auto", "who": ("no card here: the processor", "faint")})
     for card in machine.cards:
-        label = names.get(card.label, card.label)
+        owner = owner_of(card)
+        label = names.get(owner.name, owner.name)
         who = {"free": "free", "ours": f"ours: {label}", "other": f"{label} (asks first)", "lost": f"lost: {label}"}
         use = "" if card.utilisation is None else f"{card.utilisation:.0f}%"
         cells: dict[str, Cell] = {
-            "name": (f"GPU {card.index}", ""),
+            "name": (f"GPU {card.label}", ""),
             "free": formatting.size_short(card.memory_free),
             "use": use,
-            "who": (who[card.whose], WHOSE_ROLES[card.whose]),
+            "who": (who[owner.kind], OWNER_ROLES[owner.kind]),
         }
-        rows.append(Row(card.index, cells))
+        rows.append(Row(card.label, cells))
     return rows
 
 

@@ -8,13 +8,13 @@ from typing import Any
 from rich.cells import cell_len
 
 from oelm_core import formatting
+from oelm_core.devices.card import short_devices
 from oelm_core.metric import metric_named
 from oelm_core.registry import method_name
 from oelm_tui import glyphs
 from oelm_tui.glyphs import STATE_ROLES, bar
 from oelm_tui.render.reason import words_for
 from oelm_tui.run_filter import Query
-from oelm_tui.snapshots.remote_cards import short_card
 from oelm_tui.snapshots.run_view import PASSING, RunView
 from oelm_tui.text import Cell, Column, Line, Row
 
@@ -39,13 +39,6 @@ _STATE_ORDER = {
         ("running", "stopping", "starting", "waiting", "queued", "failed", "lost", "unknown", "stopped")
     )
 }
-
-
-def short_device(devices: Sequence[str]) -> str:
-    """`cuda:2` -> 2; `GPU-1234...` -> its first letters; several joined; the processor, whichever cores, is cpu."""
-    if devices and str(devices[0]).startswith("cpu"):
-        return "cpu"
-    return ",".join(short_card(device) for device in devices) or "-"
 
 
 def remark(view: RunView) -> Cell:
@@ -83,7 +76,7 @@ def row_of(view: RunView, now: float) -> Row:
             "preset": (run.preset, "faint" if over and run.state != "failed" else ""),
             "method": method_name(run.method),
             "seed": str(run.seed),
-            "dev": short_device(run.devices),
+            "dev": short_devices(run.devices) or "-",
             "step": (step if run.step or run.state != "queued" else "", ""),
             "rate": formatting.rate(view.pace),
             "left": left,
@@ -112,7 +105,7 @@ _SORT_KEYS: dict[str, Callable[[RunView], Any]] = {
     "state": lambda view: _STATE_ORDER.get(view.run.state, 99),
     "method": lambda view: view.run.method,
     "seed": lambda view: view.run.seed,
-    "dev": lambda view: short_device(view.run.devices),
+    "dev": lambda view: short_devices(view.run.devices),
     "step": lambda view: view.run.step,
     "rate": lambda view: view.pace,
     "left": lambda view: view.left,

@@ -133,7 +133,7 @@ class HomePanes(Screen[None]):
             shown = f"./{home.relative_to(home.cwd())}"
         except ValueError:
             shown = str(home).replace(str(home.home()), "~", 1)
-        host = snapshot.machine.host if snapshot.machine else ""
+        host = snapshot.machine.here.host if snapshot.machine else ""
         return f"{host} {glyphs.signs.dot} {shown}" if host else shown
 
     def _show_count(self, snapshot: LabSnapshot) -> None:

@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Button, Checkbox, Label
 
+from oelm_core.devices.card import Card
 from oelm_core.errors import LabError
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings
@@ -22,7 +23,7 @@ from oelm_tui.launch_form import LaunchForm, would_wait
 from oelm_tui.render.launch import DEVICE_COLUMNS, changed_lines, command_lines, device_rows, recipe_lines
 from oelm_tui.screens.dialogs import Confirm
 from oelm_tui.snapshots.background import BackgroundThread
-from oelm_tui.snapshots.cards import Card
+from oelm_tui.snapshots.cards import owner_of
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.sampler import LabSnapshot
 from oelm_tui.text import Line, wrapped
@@ -296,9 +297,9 @@ class Launch(Screen[bool | None]):
         if self._to_slurm:
             return []
         return [
-            f"GPU {card.index}: {card.label}"
+            f"GPU {card.label}: {owner_of(card).name}"
             for card in self._cards()
-            if card.index in self._chosen and card.whose in ("other", "lost")
+            if card.label in self._chosen and owner_of(card).kind in ("other", "lost")
         ]
 
     def _start(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oelm_core import formatting
+from oelm_core.devices.card import device_kind
 from oelm_core.runs.schema import Result
 from oelm_tui.snapshots import work
 from oelm_tui.snapshots.run_view import RunView
@@ -38,20 +39,13 @@ class Estimate:
 
 def estimate(experiment: Experiment, views: Sequence[RunView], on: str = "cpu") -> Estimate:
     """`on`: cpu or gpu, the kind of device that is chosen. Reads files of earlier runs: for a thread."""
-    usable = [view for view in views if kind_of(view.run.devices) == on and not view.run.imported]
+    usable = [view for view in views if device_kind(view.run.devices) == on and not view.run.imported]
     alike = [view for view in usable if _alike(view, experiment)]
     steps, steps_from = _steps(experiment, alike)
     count, frozen = work.parameters(experiment)
     return Estimate(
         steps, steps_from, *_time(experiment, steps, alike, usable, on), *_memory(experiment, alike, on), count, frozen
     )
-
-
-def kind_of(devices: Sequence[str]) -> str:
-    """cpu, gpu, or "" before a run has a device."""
-    if not devices:
-        return ""
-    return "cpu" if str(devices[0]).startswith("cpu") else "gpu"
 
 
 def seconds_per_step(view: RunView) -> float | None:

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from oelm_core.errors import LabError
-from oelm_core.launch.launcher import log_path
+from oelm_core.launch import launcher
 from oelm_core.runs.folder import RUN_ID, RunFolder, read_json, write_json
 from oelm_core.runs.schema import MetricLine, Notes
 from oelm_core.runs.store import Run, list_runs, read_run
-from oelm_tui.snapshots.cards import Card, Machine
+from oelm_tui.snapshots.cards import Machine
 from oelm_tui.snapshots.columns import MetricsTail
 from oelm_tui.snapshots.run_view import RunView, view_of
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
+    from oelm_core.launch.remote_devices import RemoteCard
 
 CONFIG_SECONDS = 0.05
 """Reading configurations gets so much of each round until all are known."""
@@ -69,7 +70,7 @@ class Sources:
     """Before the first full list: some of the newest runs, or None when the list is short enough to be read at once."""
     machine: Callable[[], Machine | None] = lambda: None
     now: Callable[[], float] = time.time
-    remote: Callable[[Sequence[Run]], tuple[Card, ...]] = lambda runs: ()
+    remote: Callable[[Sequence[Run]], tuple[RemoteCard, ...]] = lambda runs: ()
     """Devices of runs on other machines."""
     trouble: Callable[[Sequence[Run]], str] = lambda runs: ""
     """What hinders the list from being the whole truth, such as Slurm's silence."""
@@ -159,7 +160,7 @@ class LabSampler:
         known.marks = marks
         notes = msgspec.structs.replace(known.notes, seen=max(known.notes.seen, seen)) if seen else known.notes
         before = known.view.alarm if known.view is not None else None
-        known.view = view_of(run, known.lines, notes, known.moved, now, log_path(run), before)
+        known.view = view_of(run, known.lines, notes, known.moved, now, launcher.log_path(run), before)
         return known.view
 
 
@@ -174,6 +175,13 @@ def newest_runs(root: Path, most: int = 60, when_more_than: int = 300) -> list[R
     dated = sorted((match["stamp"], match.string) for name in names if (match := RUN_ID.match(name)))
     runs = [read_run(RunFolder(root / name)) for _, name in dated[-most:]]
     return sorted(runs, key=lambda run: (run.created, run.id), reverse=True)
+
+
+def slurm_silence(runs: Sequence[Run]) -> str:
+    """For the header: that Slurm does not answer, when it was asked about a run of its own."""
+    if not any(run.launcher == "slurm" for run in runs):
+        return ""
+    return "Slurm does not answer: its runs as last heard of" if launcher.slurm_silence() else ""
 
 
 def read_notes(run: Run) -> Notes:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual.reactive import reactive
 
 from oelm_tui.render.devices import device_lines, strip_lines
-from oelm_tui.snapshots.cards import History, Machine
+from oelm_tui.snapshots.cards import DeviceHistory, Machine
 from oelm_tui.text import Line
 from oelm_tui.widgets.lines import Lines, ScrollLines
 
@@ -17,7 +17,7 @@ class DeviceStrip(Lines):
     machine: reactive[Machine | None] = reactive(None)
     names: reactive[dict[str, str]] = reactive(dict)
     """Run id to the short name shown for it."""
-    history: History | None = None
+    history: DeviceHistory | None = None
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         return strip_lines(self.machine, self.history, self.names, width, max(1, height))
@@ -26,7 +26,7 @@ class DeviceStrip(Lines):
 class DevicesPane(ScrollLines):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self.history = History()
+        self.history = DeviceHistory()
         self._last: tuple[Machine | None, dict[str, str]] = (None, {})
 
     def take(self, machine: Machine | None, names: dict[str, str]) -> None:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from oelm_core.launch.remote_devices import DeviceSample
+from oelm_core.launch.remote_devices import remote_card
 from oelm_core.runs.folder import RunFolder, read_json
 from oelm_core.runs.store import Run, read_run
 from oelm_tui.settings import Settings
-from oelm_tui.snapshots.cards import Machine
-from oelm_tui.snapshots.remote_cards import card_of, remote_cards, slurms_silence
-from oelm_tui.snapshots.sampler import LabSampler
+from oelm_tui.snapshots.cards import Machine, remote_cards
+from oelm_tui.snapshots.sampler import LabSampler, slurm_silence
 from oelm_tui.widgets.devices import DeviceStrip
 from oelm_tui.widgets.log_view import LogPage
-from tests.functional.tui_lab import change, drive, make_app, press, run_id, settle, sources, text_of
+from tests.functional.tui_lab import change, drive, machine, make_app, press, run_id, settle, sources, text_of
 
 
 def on_a_node(lab: Path) -> Run:
@@ -27,14 +26,14 @@ def on_a_node(lab: Path) -> Run:
     record = {"t": 1e9, "step": 61_200, "kind": "system", "util": 93.0, "memory_reserved": 4 * 2**30}
     with open(run.folder.metrics, "a") as file:
         file.write(json.dumps(record) + "\n")
-    return dataclasses.replace(run, launcher="slurm", state="running", host="node7", devices=["GPU-1234abcd"])
+    return replace(run, launcher="slurm", state="running", host="node7", devices=["GPU-1234abcd"])
 
 
 def test_a_run_on_another_node_brings_its_card_into_the_device_line(lab):
     (card,) = remote_cards([on_a_node(lab)])
-    assert (card.index, card.utilisation, card.memory_used) == ("node7:1234", 93.0, 4 * 2**30)
+    assert (card.label, card.utilisation, card.memory_used) == ("node7:1234", 93.0, 4 * 2**30)
     strip = DeviceStrip()
-    strip.set_reactive(DeviceStrip.machine, Machine("login1", remote=(card,)))
+    strip.set_reactive(DeviceStrip.machine, Machine(replace(machine().here, gpus=()), remote=(card,)))
     line = "".join(text for text, _ in strip.lines(120, 1)[0])
     for words in ("node7:1234", "93%", "4.0G", "GPT-02"):
         assert words in line
@@ -58,23 +57,24 @@ def test_the_devices_pane_says_when_another_machine_was_last_heard_of(lab):
     _drive(app, script)
 
 
-def test_a_run_without_a_sample_is_unknown_and_not_idle():
-    card = card_of(DeviceSample("GPT-02-s42", "node7", ("cpu:0-3",), None, None, None, None, None))
-    assert card.index == "node7:cpu"
+def test_a_run_without_a_sample_is_unknown_and_not_idle(lab):
+    waiting = read_run(RunFolder(lab / "runs" / run_id("GPT-03", 3)))
+    card = remote_card(replace(waiting, host="node7", devices=["cpu:0-3"]))
+    assert card.label == "node7:cpu"
     assert card.utilisation is None
-    assert card.heard is None
+    assert card.measured is None
 
 
 def test_without_slurm_nothing_of_it_is_asked(lab):
     local = read_run(RunFolder(lab / "runs" / run_id("GPT-01", 1)))
     assert remote_cards([local]) == ()
-    assert slurms_silence([local]) == ""
+    assert slurm_silence([local]) == ""
 
 
 def test_slurms_silence_is_said_in_the_header(lab, monkeypatch):
     monkeypatch.setattr("oelm_core.launch.slurm.job_states.silence", lambda: "timed out")
     app = make_app(lab)
-    app.sampler.sources.trouble = lambda runs: slurms_silence([on_a_node(lab)])
+    app.sampler.sources.trouble = lambda runs: slurm_silence([on_a_node(lab)])
 
     async def script(pilot):
         await settle(pilot)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oelm_core.devices.card import Card, CardProcess
+from oelm_core.devices.card import Card, CardProcess, short_devices
 from oelm_core.registry import method_name
 from oelm_core.runs.folder import RunFolder, write_json
 from oelm_core.runs.schema import MetricLine, Notes
@@ -20,12 +20,12 @@ from oelm_tui.glyphs import ASCII, bar, sparkline
 from oelm_tui.render.config import differences
 from oelm_tui.render.devices import device_lines
 from oelm_tui.render.preset_rows import tallies, tree_rows
-from oelm_tui.render.run_rows import COLUMNS, short_device
+from oelm_tui.render.run_rows import COLUMNS
 from oelm_tui.screens.dialogs import help_lines
 from oelm_tui.settings import Settings
 from oelm_tui.snapshots import columns as columns_module
 from oelm_tui.snapshots.background import BackgroundThread
-from oelm_tui.snapshots.cards import History, Machine, card_of
+from oelm_tui.snapshots.cards import DeviceHistory, Machine, owner_of
 from oelm_tui.snapshots.columns import ColumnsReader, MetricsTail
 from oelm_tui.snapshots.detail import DetailReader, DetailRequest
 from oelm_tui.snapshots.run_view import alarm_of, pace_of, view_of
@@ -33,6 +33,7 @@ from oelm_tui.snapshots.sampler import LabSampler, newest_runs, read_notes, writ
 from oelm_tui.text import Column, Row, fit, width_of
 from oelm_tui.widgets.row_table import lay_out, placed
 from tests.functional.tui_lab import NOW, catalogue, change, run_id, sources, write_lab
+from tests.functional.tui_lab import machine as lab_machine
 
 
 @pytest.fixture(scope="module")
@@ -334,7 +335,7 @@ def test_differences_of_two_configurations_leave_out_stories():
 def test_names_are_shown_as_the_author_writes_them():
     assert method_name("oelm-freeze") == "OELM-Freeze"
     assert method_name("lora") == "LoRA"
-    assert short_device(["cuda:2", "GPU-abcdef12"]) == "2,abcd"
+    assert short_devices(["cuda:2", "GPU-abcdef12"]) == "2,abcd"
 
 
 def test_every_action_has_words_and_a_key_of_its_own_where_it_works():
@@ -353,12 +354,12 @@ def test_bars_and_sparklines_are_as_wide_as_asked_even_for_the_unknown():
 
 
 def test_a_lost_card_stays_in_the_list_with_its_error():
-    lost = card_of(Card(index=0, error="GPU is lost"))
-    theirs = card_of(Card(index=1, processes=(CardProcess(7, 2**30, "user4", "python"),)))
-    ours = card_of(Card(index=2, lease="GPT-01-s42"))
-    assert [card.whose for card in (lost, theirs, ours, card_of(Card(index=3)))] == ["lost", "other", "ours", "free"]
-    history = History()
-    machine = Machine("host", (lost, theirs, ours))
+    lost = Card(index=0, error="GPU is lost")
+    theirs = Card(index=1, processes=(CardProcess(7, 2**30, "user4", "python"),))
+    ours = Card(index=2, lease="GPT-01-s42")
+    assert [owner_of(card).kind for card in (lost, theirs, ours, Card(index=3))] == ["lost", "other", "ours", "free"]
+    history = DeviceHistory()
+    machine = Machine(replace(lab_machine().here, gpus=(lost, theirs, ours)))
     history.add(machine)
     text = "\n".join("".join(part for part, _ in line) for line in device_lines(machine, history, {}, 80))
     assert "GPU is lost" in text

@@ -15,6 +15,7 @@ from oelm_core.runs.schema import PeakMemory, Result
 from oelm_tui.launch_form import LaunchForm, would_wait
 from oelm_tui.screens.dialogs import help_lines
 from oelm_tui.screens.launch import Launch
+from oelm_tui.snapshots.cards import owner_of
 from oelm_tui.snapshots.estimate import estimate
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.work import parameters
@@ -138,7 +139,7 @@ def test_without_waiting_a_card_of_our_own_that_is_busy_is_refused_too(lab, star
 
 
 def test_auto_waits_only_when_no_card_is_free():
-    taken = [card for card in cards() if card.whose != "free"]
+    taken = [card for card in cards() if owner_of(card).kind != "free"]
     assert would_wait(LaunchForm(("a",)), cards()) == ""
     assert would_wait(LaunchForm(("a",)), taken) == "every card is busy; choose another card, or let it wait"
     assert would_wait(LaunchForm(("a",), per_run="2"), cards()).startswith("2 free cards are needed and 1 found")

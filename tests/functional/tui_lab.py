@@ -11,11 +11,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
+from oelm_core.devices.card import Card, CardProcess
+from oelm_core.devices.machine import Cpu, Disk, MachineSnapshot, Memory
 from oelm_core.runs.folder import RunFolder, read_json, write_json
 from oelm_core.runs.status import Observer
 from oelm_core.runs.store import Run, read_run
 from oelm_tui.app import OelmApp
-from oelm_tui.snapshots.cards import Card, Machine
+from oelm_tui.snapshots.cards import Machine
 from oelm_tui.snapshots.sampler import Sources
 from tests.run_factory import START, write_run
 
@@ -42,14 +44,16 @@ def catalogue() -> Catalogue:
 
 
 def cards() -> tuple[Card, ...]:
-    def card(index: int, use: float, memory: float, heat: float, whose: str, label: str) -> Card:
-        return Card(str(index), "RTX A5000", f"GPU-{index}", use, memory * GIB, 24 * GIB, heat, 180.0, whose, label)
+    def card(index: int, use: int, memory: float, heat: int, user: str = "", run: str | None = None) -> Card:
+        processes = (CardProcess(4000 + index, user=user),) if user else ()
+        numbers = (use, int(memory * GIB), 24 * GIB, heat, 180.0)
+        return Card(index, f"GPU-{index}", "RTX A5000", *numbers, processes=processes, lease=run)
 
     return (
-        card(0, 97, 22.1, 78, "other", "user4"),
-        card(1, 88, 18.2, 74, "other", "user4"),
-        card(2, 95, 3.9, 66, "ours", run_id("GPT-01", 1)),
-        card(3, 0, 0.3, 35, "free", "free"),
+        card(0, 97, 22.1, 78, "user4"),
+        card(1, 88, 18.2, 74, "user4"),
+        card(2, 95, 3.9, 66, run=run_id("GPT-01", 1)),
+        card(3, 0, 0.3, 35),
     )
 
 
@@ -60,7 +64,9 @@ def run_id(preset: str, number: int, seed: int = 42) -> str:
 @lru_cache(maxsize=1)
 def machine() -> Machine:
     """Always the same object: the history of its use then has one point, however often it is looked at."""
-    return Machine("gpu43", cards(), 0.37, 32, 0.41, 128.0 * GIB, 0.62, 710.0 * GIB)
+    cpu, memory = Cpu(32, 37.0, (0.0, 0.0, 0.0)), Memory(int(0.41 * 128 * GIB), 128 * GIB, 0)
+    disk = Disk("/lab", int(0.62 * 1868 * GIB), 1868 * GIB, 710 * GIB)
+    return Machine(MachineSnapshot("gpu43", NOW, cpu, memory, disk, cards()))
 
 
 def write_lab(root: Path) -> Path:

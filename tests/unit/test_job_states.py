@@ -247,16 +247,10 @@ def test_devices_of_other_nodes_come_from_the_workers_own_samples(run: Run) -> N
         '{"t": 3.0, "step": 3, "kind": "train", "loss": 1.0}\n{"t": 4.0, "kind": "system", "ut'
     )
     there = replace(run, state="running", host="n4", devices=["gpu:2"])
-    [sample] = remote_devices.samples(
+    [card] = remote_devices.remote_cards(
         [there, replace(there, host="here"), replace(there, state="finished")], here="here"
     )
-    assert (sample.node, sample.devices, sample.utilisation, sample.memory_used, sample.at) == (
-        "n4",
-        ("gpu:2",),
-        93.0,
-        6e9,
-        2.0,
-    )
+    assert (card.node, card.device, card.utilisation, card.memory_used, card.measured) == ("n4", "gpu:2", 93, 6e9, 2.0)
 
 
 def test_the_runner_in_a_job_pays_for_no_pydantic() -> None:
