@@ -1,85 +1,250 @@
-"""Runs of one configuration become one arm: means over seeds, curves, what is missing."""
+"""Which runs count, which make one arm, which arms one table, which baseline each is set against; an arm's numbers."""
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
 import statistics
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from oelm_core.compare.comparison import Arm, Curve, Measure
-from oelm_core.compare.evidence import Evidence, is_number
+from oelm_core.compare.comparison import Arm, Measure, SeedCurve
+from oelm_core.compare.evidence import Evidence, gather, is_finite
+from oelm_core.compare.settings import Config, config_differences, is_untouched, substituted_model
+from oelm_core.errors import NotFound
+from oelm_core.runs.schema import setting
 
 if TYPE_CHECKING:
-    from oelm_core.config.catalogue import Catalogue
+    from oelm_core.config import Study
+    from oelm_core.runs.schema import MetricLine
+    from oelm_core.runs.store import Run
 
 
-def measure(values: Sequence[float]) -> Measure | None:
+class GroupKey(NamedTuple):
+    """Across these nothing is compared."""
+
+    family: str
+    dataset: str
+    model: str
+    metric: str
+
+
+@dataclass(frozen=True)
+class ArmEvidence:
+    """One arm before anything is computed: its configuration, and the runs that prove what happened, one per seed."""
+
+    name: str
+    config: Config
+    runs: tuple[Evidence, ...] = ()
+    """Empty for an arm that was only published."""
+    preset: str = ""
+    """Id of the recipe it should have been, for the remedy."""
+    recipe: Config | None = None
+    """That recipe, where `config` is what was run instead."""
+
+    @property
+    def scored(self) -> tuple[Evidence, ...]:
+        return tuple(run for run in self.runs if run.has_result)
+
+
+def arm_of_runs(name: str, runs: Sequence[Evidence]) -> ArmEvidence:
+    newest = max(runs, key=lambda e: e.run.created)
+    return ArmEvidence(name, newest.config, tuple(runs), newest.preset)
+
+
+# -- which runs count --------------------------------------------------------------------------------------------------
+
+
+def study_runs(study: Study, runs: Sequence[Run]) -> tuple[list[Evidence], list[str]]:
+    """(finished runs of the study's presets, newest per configuration and seed; footnotes about the rest).
+
+    An arm with no finished run is kept without numbers, so that the table says what became of it.
+    """
+    presets = {preset.lower() for preset in study.arms}
+    mine = [run for run in runs if run.preset.lower() in presets]
+    kept, notes = newest_per_seed(gather(run) for run in mine if run.state == "finished")
+    for arm in study.arms:
+        rest = [run for run in mine if run.preset.lower() == arm.lower() and run.state != "finished"]
+        done = any(e.preset.lower() == arm.lower() for e in kept)
+        if rest and not done:
+            newest = max(rest, key=lambda run: run.created)
+            kept.append(_without_numbers(gather(newest), f"{arm}: no finished run; {newest.id} is {_ended(newest)}."))
+            rest = [run for run in rest if run is not newest]
+        elif not done:
+            notes.append(f"{arm}: no run of it yet.")
+        notes += [f"{run.id} is left out: {_ended(run)}." for run in rest]
+    return kept, notes
+
+
+def _ended(run: Run) -> str:
+    return run.state + (f" ({run.reason})" if run.reason else "")
+
+
+def _without_numbers(evidence: Evidence, why: str) -> Evidence:
+    counts = ("total", "trainable", "frozen")
+    values = {name: value for name, value in evidence.values.items() if name in counts}
+    return dataclasses.replace(evidence, values=values, evaluations=(), train=(), missing=(why,))
+
+
+def newest_per_seed(runs: Iterable[Evidence]) -> tuple[list[Evidence], list[str]]:
+    """(one run per configuration, weights, data and seed; footnotes about the older ones)."""
+    kept: dict[tuple[str, str, int], list[Evidence]] = {}
+    notes = []
+    for e in sorted(runs, key=lambda e: e.run.created, reverse=True):
+        alike = kept.setdefault((e.preset.lower(), e.run.config_hash, e.seed), [])
+        newer = next((other for other in alike if same_inputs(other, e)), None)
+        if newer:
+            notes.append(f"{e.id} is left out: {newer.id} is newer, with the same recipe and seed.")
+        else:
+            alike.append(e)
+    return [e for alike in kept.values() for e in alike], notes
+
+
+def same_inputs(one: Evidence, other: Evidence) -> bool:
+    """Whether two runs of one recipe read the same weights and text; what is not recorded is taken as the same."""
+    pairs = ((one.weights, other.weights), (one.text, other.text))
+    return all(a is None or b is None or a == b for a, b in pairs)
+
+
+# -- groups, arms, baselines -------------------------------------------------------------------------------------------
+
+
+def split_groups(runs: Sequence[Evidence]) -> dict[GroupKey, list[Evidence]]:
+    groups: dict[GroupKey, list[Evidence]] = {}
+    models = _model_names(runs)
+    for e in runs:
+        family, dataset = setting(e.config, "family"), setting(e.config, "data.name")
+        key = GroupKey(str(family or "unknown"), str(dataset or "unknown"), models[e.id], e.metric)
+        groups.setdefault(key, []).append(e)
+    return groups
+
+
+def _model_names(runs: Sequence[Evidence]) -> dict[str, str]:
+    """Run id -> name of its network; runs that read the same weights bear one name, whatever their paths."""
+    own = {e.id: str(setting(e.config, "model.name") or "unknown") for e in runs}
+    other = {e.id: substituted_model(e.config) for e in runs}
+    by_weights: dict[tuple[str, str], str] = {}
+    for e in sorted(runs, key=lambda e: other[e.id] is not None):  # the preset's own name wins
+        if e.weights is not None:
+            by_weights.setdefault((own[e.id], e.weights), other[e.id] or own[e.id])
+    names = {}
+    for e in runs:
+        named = other[e.id]
+        names[e.id] = own[e.id] if named is None else by_weights.get((own[e.id], e.weights or ""), named)
+    return names
+
+
+def split_arms(runs: Sequence[Evidence], order: Sequence[str] = ()) -> list[ArmEvidence]:
+    """Arms in the order of `order` (preset ids), then by age. Two configurations of one preset get telling names."""
+    by_arm: list[list[Evidence]] = []
+    for e in sorted(runs, key=lambda e: e.run.created):
+        alike = (a for a in by_arm if (a[0].preset, a[0].run.config_hash) == (e.preset, e.run.config_hash))
+        home = next((arm for arm in alike if all(same_inputs(e, other) for other in arm)), None)
+        if home is None:
+            by_arm.append(home := [])
+        home.append(e)
+    first_of: dict[str, Evidence] = {}
+    arms: list[ArmEvidence] = []
+    for members in by_arm:
+        name = members[0].preset
+        first = first_of.setdefault(name, members[0])
+        if first is not members[0]:
+            other = "again" if same_inputs(first, members[0]) else "other data"
+            name = f"{name} ({', '.join(config_differences(first.config, members[0].config)) or other})"
+        taken = sum(arm.name == name or arm.name.startswith(f"{name} #") for arm in arms)
+        arms.append(arm_of_runs(f"{name} #{taken + 1}" if taken else name, members))
+    rank = {preset.lower(): place for place, preset in enumerate(order)}
+    return sorted(arms, key=lambda arm: rank.get(arm.preset.lower(), len(rank)))
+
+
+def named_baseline(arm: ArmEvidence) -> str:
+    """The preset that an arm's own names as its baseline, in lower case; "" for none."""
+    return str(setting(arm.config, "baseline", "")).lower()
+
+
+def find_baseline(arms: Sequence[ArmEvidence], asked: str | None = None) -> ArmEvidence | None:
+    """The arm asked for (run id, its prefix, or preset); else the one others name; else the only untouched one."""
+    if asked:
+        wanted = asked.lower()
+        for arm in arms:
+            if arm.name.lower() == wanted or any(run.id.lower().startswith(wanted) for run in arm.runs):
+                return arm
+        return None
+    named = [name for arm in arms if (name := named_baseline(arm))]
+    candidates = [arm for arm in arms if arm.preset.lower() in named]
+    candidates = candidates or [arm for arm in arms if is_untouched(arm.config)]
+    if not candidates:
+        return None
+    return max(candidates, key=lambda arm: (named.count(arm.preset.lower()), len(arm.runs), -arms.index(arm)))
+
+
+def own_baseline(arm: ArmEvidence, arms: Sequence[ArmEvidence], of_group: ArmEvidence | None) -> ArmEvidence | None:
+    """The arm of the baseline preset that the arm names, nearest in recipe (both may carry --set); else the group's."""
+    named = [other for other in arms if other.preset.lower() == named_baseline(arm) and other is not arm]
+    if not named:
+        return of_group
+    return min(named, key=lambda other: len(config_differences(other.config, arm.config)))
+
+
+def require_baseline(asked: str | None, groups: Iterable[Sequence[ArmEvidence]]) -> None:
+    """A baseline asked for by name must be in some group."""
+    groups = list(groups)
+    if asked and all(find_baseline(arms, asked) is None for arms in groups):
+        known = ", ".join(arm.name for arms in groups for arm in arms)
+        raise NotFound(f"--baseline {asked} is not among the compared runs; they are of: {known}.")
+
+
+# -- an arm's numbers --------------------------------------------------------------------------------------------------
+
+
+def build_arm(arm: ArmEvidence, metric: str, *, is_baseline: bool) -> Arm:
+    """Means over seeds, curves, what is missing."""
+    runs = sorted(arm.runs, key=lambda e: e.seed)
+    newest = max(runs, key=lambda e: e.run.created)
+    names = sorted({name for e in runs for name in e.values} - {"metric"})
+    measures = {name: _measure([e.values[name] for e in runs if name in e.values]) for name in names}
+    return Arm(
+        id=arm.name,
+        preset=arm.preset,
+        title=str(setting(arm.config, "title") or arm.preset),
+        method=newest.run.method or "unknown",
+        config_hash=newest.run.config_hash,
+        is_baseline=is_baseline,
+        seeds=tuple(e.seed for e in runs),
+        runs=tuple(e.id for e in runs),
+        metric=_measure([e.score for e in runs if e.has_result]),
+        measures={name: found for name, found in measures.items() if found},
+        target=setting(arm.config, "target"),
+        curves=_curves(runs, metric),
+        missing=tuple(line for e in runs for line in e.missing),
+        config=arm.config,
+        versions=newest.versions,
+        git_commit=newest.record.git_commit,
+        commands=tuple(_command(e.record.command) for e in runs if e.record.command),
+    )
+
+
+def _measure(values: Sequence[float]) -> Measure | None:
     if not values:
         return None
     spread = statistics.stdev(values) if len(values) > 1 else None
     return Measure(statistics.fmean(values), spread, len(values), tuple(values))
 
 
-def build_arm(name: str, runs: Sequence[Evidence], catalogue: Catalogue, metric: str, *, is_baseline: bool) -> Arm:
-    """`runs`: one per seed, all of one configuration."""
-    runs = sorted(runs, key=lambda e: e.seed)
-    newest = max(runs, key=lambda e: e.created)
-    names = sorted({key for e in runs for key in e.values} - {"metric"})
-    measures = {key: measure([e.values[key] for e in runs if key in e.values]) for key in names}
-    preset = published_preset(catalogue, newest.preset)
-    return Arm(
-        id=name,
-        preset=newest.preset,
-        title=str(newest.config.get("title") or newest.preset),
-        method=newest.method,
-        config_hash=newest.config_hash,
-        is_baseline=is_baseline,
-        seeds=tuple(e.seed for e in runs),
-        runs=tuple(e.id for e in runs),
-        metric=measure([e.values["metric"] for e in runs if "metric" in e.values]),
-        measures={key: found for key, found in measures.items() if found},
-        published=published_of(preset, newest.config),
-        target=newest.config.get("target"),
-        curves=_curves(runs, metric),
-        missing=tuple(line for e in runs for line in e.missing),
-        config=newest.config,
-        versions={k: str(v) for k, v in (newest.facts.get("versions") or {}).items()},
-        git_commit=newest.facts.get("git_commit"),
-        commands=tuple(_command(e) for e in runs if e.run.get("command")),
-    )
+def _curves(runs: Sequence[Evidence], metric: str) -> dict[str, tuple[SeedCurve, ...]]:
+    curves = {
+        metric: [_curve(e, e.evaluations, metric) for e in runs],
+        "loss": [_curve(e, e.evaluations, "loss") for e in runs],
+        "train_loss": [_curve(e, e.train, "loss") for e in runs],
+    }
+    kept = {name: tuple(curve for curve in found if curve.points) for name, found in curves.items()}
+    return {name: found for name, found in kept.items() if found}
 
 
-def published_preset(catalogue: Catalogue, preset: str) -> Any:
-    return next((e for name, e in catalogue.experiments.items() if name.lower() == preset.lower()), None)
+def _curve(e: Evidence, lines: Sequence[MetricLine], name: str) -> SeedCurve:
+    return SeedCurve(e.seed, tuple((at.step, float(at.values[name])) for at in lines if is_finite(at.values.get(name))))
 
 
-def published_of(preset: Any, config: dict[str, Any]) -> dict[str, Any] | None:
-    """The catalogue's word on a preset wins over the copy a run kept: figures may be corrected later."""
-    if preset is not None:
-        found = preset.published.model_dump(mode="json") if preset.published else None
-    else:
-        found = config.get("published")
-    if not found:
-        return None
-    return {key: value for key, value in found.items() if value not in (None, [], {})}
-
-
-def _curves(runs: Sequence[Evidence], metric: str) -> dict[str, tuple[Curve, ...]]:
-    curves: dict[str, tuple[Curve, ...]] = {}
-    for name, key, train in ((metric, metric, False), ("loss", "loss", False), ("train_loss", "loss", True)):
-        found = []
-        for e in runs:
-            records = e.train if train else e.evals
-            points = tuple((r["step"], float(r[key])) for r in records if is_number(r.get(key)))
-            if points:
-                found.append(Curve(e.seed, points))
-        if found:
-            curves[name] = tuple(found)
-    return curves
-
-
-def _command(evidence: Evidence) -> str:
-    import shlex
-
-    command = evidence.run["command"]
-    return shlex.join(map(str, command)) if isinstance(command, list) else str(command)
+def _command(command: list[str] | str) -> str:
+    return shlex.join(command) if isinstance(command, list) else command

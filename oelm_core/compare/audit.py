@@ -1,34 +1,20 @@
-"""The fairness audit of a pair: every setting that differs other than what is under test, graded, with its remedy."""
+"""The fairness audit of settings: each that differs other than what is under test, graded, with its remedy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from oelm_core.compare.audit_runs import observed_findings
-from oelm_core.compare.comparison import GRADES, Finding, Grade
-from oelm_core.compare.control_presets import Controls
-from oelm_core.compare.evidence import Evidence
-from oelm_core.compare.settings import LABELS, settings_of, shown
+from oelm_core.compare.arms import ArmEvidence
+from oelm_core.compare.audit_runs import audit_runs
+from oelm_core.compare.comparison import Finding, Grade
+from oelm_core.compare.control_presets import ControlPresets
+from oelm_core.compare.settings import LABELS, Config, Settings, settings_of, shown
 from oelm_core.registry import is_orthonormal, models_language
-
-
-@dataclass(frozen=True)
-class Subject:
-    """One side of a comparison: a configuration, and the runs that prove what happened (none for published ones)."""
-
-    name: str
-    config: Mapping[str, Any]
-    runs: tuple[Evidence, ...] = ()
-    preset: str | None = None
-    """Id of the recipe it should have been, for the remedy."""
-    recipe: Mapping[str, Any] | None = None
-    """That recipe, where `config` is what was run instead."""
-
+from oelm_core.runs.schema import setting
 
 # setting -> (grade, what it puts in doubt)
-DOUBTS: dict[str, tuple[Grade, str]] = {
+RULES: dict[str, tuple[Grade, str]] = {
     "data": ("breaks", "the arms answer different questions"),
     "data_part": ("breaks", "the arms saw different amounts of data"),
     "validation": ("breaks", "the arms are judged on different text"),
@@ -60,127 +46,111 @@ WORTH_SAYING = (
 """Settings a reader is glad to see named as equal."""
 
 
-def audit_pair(baseline: Subject, arm: Subject, controls: Controls | None = None) -> list[Finding]:
+def audit_pair(baseline: ArmEvidence, arm: ArmEvidence, controls: ControlPresets | None = None) -> list[Finding]:
     """Findings of an arm against its baseline. The method itself is under test; all else should be equal."""
-    ours, theirs = settings_of(arm.config), settings_of(baseline.config)
-    findings = baseline_findings(baseline)
-    findings += _differences(baseline, arm, theirs, ours, tuple(DOUBTS), controls)
-    if not findings or not any(f.what == "true baseline" for f in findings):
-        findings += _scale_and_rows(baseline, arm, theirs, ours, controls)
-    findings += observed_findings((baseline.name, baseline.config, baseline.runs), (arm.name, arm.config, arm.runs))
-    return ordered(findings)
+    doubts = audit_baseline(baseline)
+    found = doubts + _differences(baseline, arm, controls)
+    if not doubts:
+        found += _scale_and_rows(baseline, arm, controls)
+    return found + audit_runs(baseline, arm)
 
 
-def audit_ablation(one: Subject, other: Subject, controls: Controls | None = None) -> list[Finding]:
+def audit_ablation(one: ArmEvidence, other: ArmEvidence, controls: ControlPresets | None = None) -> list[Finding]:
     """Findings between two arms that freeze the same weights and differ in how these start: orthonormal or noise."""
-    first, second = settings_of(one.config), settings_of(other.config)
-    findings = _differences(one, other, first, second, tuple(DOUBTS), controls)
-    return ordered(findings + _scale_and_rows(one, other, first, second, controls))
+    return _differences(one, other, controls) + _scale_and_rows(one, other, controls)
 
 
-def is_ablation(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def is_ablation(one: Config, other: Config) -> bool:
     """One orthonormal start and one Gaussian start of the same frozen weights."""
     first, second = settings_of(one), settings_of(other)
-    kinds = {_start_kind(first), _start_kind(second)}
-    return kinds == {"orthonormal", "gaussian"} and bool(first["freeze"]) and first["freeze"] == second["freeze"]
+    starts = {"orthonormal" if is_orthonormal(side["init"]) else side["init"] for side in (first, second)}
+    return starts == {"orthonormal", "gaussian"} and bool(first["freeze"]) and first["freeze"] == second["freeze"]
 
 
-def baseline_findings(baseline: Subject) -> list[Finding]:
+def audit_baseline(baseline: ArmEvidence) -> list[Finding]:
     """A baseline must be untouched: known from its weights where a run checked them, else from its settings."""
-    method = baseline.config.get("method") or {}
-    ran = [run for run in baseline.runs if "metric" in run.values]
-    checked = [run for run in ran if run.true_baseline is not None]
-    broken = [run for run in checked if run.true_baseline is False]
-    doubts = "what it is compared with is not the standard model"
-    again = f"oelm run {baseline.preset}" if baseline.preset else None
-    if method.get("freeze"):
-        why = f"{baseline.name} froze {' and '.join(method['freeze'])}: {doubts}."
-        return [Finding("breaks", "true baseline", (baseline.name,), why, again)]
-    if method.get("init", "none") != "none":
+    frozen, init = setting(baseline.config, "method.freeze"), setting(baseline.config, "method.init", "none")
+    checked = [run for run in baseline.scored if run.qk_untouched is not None]
+    touched = [run.id for run in checked if not run.qk_untouched]
+    name, doubt = baseline.name, "what it is compared with is not the standard model"
+    grade: Grade = "breaks"
+    if frozen:
+        why = f"{name} froze {' and '.join(frozen)}: {doubt}."
+    elif init != "none":
         start = settings_of(baseline.config)
         lost = "overwritten by noise" if start["qk_from"] == "random" else "made orthonormal"
         was = "pretrained Q/K" if start["start"] == "pretrained" else "Q/K"
-        why = f"{baseline.name} had its {was} {lost} before training (init {method['init']}): {doubts}."
-        return [Finding("breaks", "true baseline", (baseline.name,), why, again)]
-    if broken:
-        ids = ", ".join(run.id for run in broken)
-        why = f"the Q/K weights of {ids} were not those that were loaded or drawn: {doubts}."
-        return [Finding("breaks", "true baseline", (baseline.name,), why, again)]
-    if len(checked) < len(ran):
-        why = f"whether the Q/K of {baseline.name} were untouched is not recorded; it is taken on trust."
-        return [Finding("note", "true baseline", (baseline.name,), why, again)]
-    return []
+        why = f"{name} had its {was} {lost} before training (init {init}): {doubt}."
+    elif touched:
+        why = f"the Q/K weights of {', '.join(touched)} were not those that were loaded or drawn: {doubt}."
+    elif len(checked) < len(baseline.scored):
+        grade, why = "note", f"whether the Q/K of {name} were untouched is not recorded; it is taken on trust."
+    else:
+        return []
+    again = f"oelm run {baseline.preset}" if baseline.preset else None
+    return [Finding(grade, "untouched-baseline", (name,), why, again)]
 
 
-def _differences(
-    baseline: Subject,
-    arm: Subject,
-    theirs: Mapping[str, Any],
-    ours: Mapping[str, Any],
-    names: Sequence[str],
-    controls: Controls | None,
-) -> list[Finding]:
+def _differences(one: ArmEvidence, other: ArmEvidence, controls: ControlPresets | None) -> list[Finding]:
+    first, second = settings_of(one.config), settings_of(other.config)
     found = []
-    for name in names:
-        a, b = theirs.get(name), ours.get(name)
+    for name, (grade, doubt) in RULES.items():
+        a, b = first[name], second[name]
         if a is None or b is None or a == b:
             continue
-        grade, doubt = DOUBTS[name]
-        if name == "max_length" and models_language(arm.config):
+        if name == "max_length" and models_language(other.config):
             grade, doubt = "breaks", "perplexities over different contexts do not compare"
         if name in ("shape", "optimiser"):
             a, b = _only_different(a, b)
-        why = f"{LABELS[name]} {shown(name, a)} ({baseline.name}) vs {shown(name, b)} ({arm.name}): {doubt}."
-        control = _control(name, baseline, arm, controls)
-        found.append(Finding(grade, LABELS[name], (baseline.name, arm.name), why, control))
+        why = f"{LABELS[name]} {shown(name, a)} ({one.name}) vs {shown(name, b)} ({other.name}): {doubt}."
+        found.append(_finding(grade, name, one, other, why, controls))
     return found
 
 
-def _scale_and_rows(
-    one: Subject, other: Subject, first: Mapping[str, Any], second: Mapping[str, Any], controls: Controls | None
-) -> list[Finding]:
+def _scale_and_rows(one: ArmEvidence, other: ArmEvidence, controls: ControlPresets | None) -> list[Finding]:
     """Norm and row space of Q/K at the start: what confounds orthogonality itself."""
     found = []
+    first, second = settings_of(one.config), settings_of(other.config)
     a, b = _norm(one, first), _norm(other, second)
     if _norms_differ(a, b):
         if isinstance(a, float) and isinstance(b, float):
-            large, small = max(a, b), min(a, b)
-            said = f"so attention logits start {(large / small) ** 2:.1f}x apart"
+            scale = f"so attention logits start {(max(a, b) / min(a, b)) ** 2:.1f}x apart"
         else:
-            said = "so attention logits start at another scale"
+            scale = "so attention logits start at another scale"
         why = (
             f"norm of Q/K rows at the start {shown('qk_norm', a)} ({one.name}) "
-            f"vs {shown('qk_norm', b)} ({other.name}), {said}: the gap may be scale, not orthogonality."
+            f"vs {shown('qk_norm', b)} ({other.name}), {scale}: the gap may be scale, not orthogonality."
         )
-        control = _control("qk_norm", one, other, controls)
-        found.append(Finding("confounds", LABELS["qk_norm"], (one.name, other.name), why, control))
-    rows = first.get("qk_from"), second.get("qk_from")
+        found.append(_finding("confounds", "qk_norm", one, other, why, controls))
+    rows = first["qk_from"], second["qk_from"]
     if None not in rows and rows[0] != rows[1]:
+        from_what = ["pretrained rows" if kind == "pretrained" else "a random draw" for kind in rows]
         why = (
-            f"Q/K of {one.name} start from {_rows(rows[0])}, those of {other.name} from {_rows(rows[1])}: "
+            f"Q/K of {one.name} start from {from_what[0]}, those of {other.name} from {from_what[1]}: "
             "the gap may be what pretraining put there."
         )
-        control = _control("qk_from", one, other, controls)
-        found.append(Finding("confounds", LABELS["qk_from"], (one.name, other.name), why, control))
+        found.append(_finding("confounds", "qk_from", one, other, why, controls))
     return found
 
 
-def _control(name: str, one: Subject, other: Subject, controls: Controls | None) -> str | None:
+def _finding(
+    grade: Grade, name: str, one: ArmEvidence, other: ArmEvidence, why: str, controls: ControlPresets | None
+) -> Finding:
+    """A finding about a setting, with what settles it."""
     presets = one.preset or one.name, other.preset or other.name
     first, second = one.recipe or one.config, other.recipe or other.config
     if settings_of(first)[name] == settings_of(second)[name]:
-        return f"oelm run {' '.join(presets)}"  # the presets themselves do not differ in it
-    return (controls or Controls()).find(name, first, second, presets)
+        settle: str | None = f"oelm run {' '.join(presets)}"  # the presets themselves do not differ in it
+    else:
+        settle = (controls or ControlPresets()).find(name, first, second, presets)
+    return Finding(grade, name.replace("_", "-"), (one.name, other.name), why, settle)
 
 
-def _rows(kind: object) -> str:
-    return "pretrained rows" if kind == "pretrained" else "a random draw"
-
-
-def _norm(subject: Subject, settings: Mapping[str, Any]) -> float | str | None:
+def _norm(arm: ArmEvidence, settings: Settings) -> float | str | None:
     """Measured where a run recorded it, else what the settings imply."""
-    measured = [run.values["qk_row_norm"] for run in subject.runs if "qk_row_norm" in run.values]
-    return sum(measured) / len(measured) if measured else settings.get("qk_norm")
+    measured = [run.values["qk_row_norm"] for run in arm.runs if "qk_row_norm" in run.values]
+    implied: float | str | None = settings["qk_norm"]
+    return sum(measured) / len(measured) if measured else implied
 
 
 def _norms_differ(a: float | str | None, b: float | str | None) -> bool:
@@ -191,46 +161,26 @@ def _norms_differ(a: float | str | None, b: float | str | None) -> bool:
     return max(a, b) > 1.1 * min(a, b)
 
 
-def _start_kind(settings: Mapping[str, Any]) -> str:
-    init = settings.get("init")
-    return "orthonormal" if is_orthonormal(init) else str(init)
-
-
-def _only_different(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _only_different(a: dict[str, Any], b: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     keys = [key for key in {**a, **b} if a.get(key) != b.get(key)]
     return {key: a.get(key) for key in keys}, {key: b.get(key) for key in keys}
 
 
-def equal_settings(subjects: Sequence[Subject]) -> tuple[str, ...]:
+def equal_settings(arms: Sequence[ArmEvidence]) -> tuple[str, ...]:
     """Labels of the settings that all arms share: what the reader need not worry about."""
-    if len(subjects) < 2:
+    if len(arms) < 2:
         return ()
-    first, *rest = [settings_of(subject.config) for subject in subjects]
+    first, *rest = [settings_of(arm.config) for arm in arms]
     shared = [name for name in WORTH_SAYING if first[name] is not None and all(s[name] == first[name] for s in rest)]
     labels = [LABELS[name] for name in shared]
-    runs = [run for subject in subjects for run in subject.runs]
-    if runs and all(subject.runs for subject in subjects):
-        for fact, label in (("data_fingerprint", "data read"), ("host", "host"), ("git_commit", "code commit")):
-            if len({run.facts.get(fact) for run in runs}) == 1 and runs[0].facts.get(fact) is not None:
-                labels.append(label)
-        known = not any(run.imported for run in runs)  # an import's seed is unknown
-        if known and len({tuple(sorted(run.seed for run in subject.runs)) for subject in subjects}) == 1:
-            labels.append("seeds and so the order of batches")
+    runs = [run for arm in arms for run in arm.runs]
+    recorded = {
+        "data read": {run.text for run in runs},
+        "host": {run.record.host for run in runs},
+        "code commit": {run.record.git_commit for run in runs},
+    }
+    labels += [label for label, found in recorded.items() if len(found) == 1 and None not in found]
+    known = not any(run.run.imported for run in runs)  # an import's seed is unknown
+    if known and len({tuple(sorted(run.seed for run in arm.runs)) for arm in arms}) == 1:
+        labels.append("seeds and so the order of batches")
     return tuple(labels)
-
-
-def ordered(findings: Iterable[Finding]) -> list[Finding]:
-    """Worst first; the same difference found for several arms becomes one finding."""
-    unique = list(dict.fromkeys(findings))
-    return sorted(unique, key=lambda finding: GRADES.index(finding.grade))
-
-
-def merged(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings in the same words are said once, for all their arms."""
-    kept: dict[tuple[Grade, str, str, str | None], Finding] = {}
-    for finding in findings:
-        key = (finding.grade, finding.what, finding.why, finding.source)
-        old = kept.get(key)
-        arms = tuple(dict.fromkeys((old.arms if old else ()) + finding.arms))
-        kept[key] = Finding(*key[:2], arms, finding.why, finding.settle_with, finding.source)
-    return list(kept.values())

@@ -1,201 +1,209 @@
-"""What finished runs themselves show to differ: data read, steps done, batch, precision, machine, code, seeds."""
+"""The fairness audit of what runs did: data read, steps done, batch, precision, machine, code, seeds."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from oelm_core.compare.comparison import Finding, Grade
+from oelm_core.compare.arms import ArmEvidence
+from oelm_core.compare.comparison import FINDINGS, Finding, Grade
 from oelm_core.compare.evidence import Evidence
 from oelm_core.compare.statistics import trend
 from oelm_core.formatting import listed, relative
+from oelm_core.runs.schema import Attempt
 
-Side = tuple[str, Mapping[str, Any], Sequence[Evidence]]
 BUSY = 0.5
 """Cores in use by others, before a run starts, that count as other work on the machine."""
 
-# fact -> (what, grade, doubt)
-_FACTS: dict[str, tuple[str, Grade, str]] = {
-    "data_fingerprint": ("data", "breaks", "the arms were not trained or judged on the same text"),
-    "eval_examples": ("data", "breaks", "the arms were judged on different numbers of examples"),
-    "model_fingerprint": ("model", "breaks", "the arms did not start from the same network"),
-    "effective_batch": ("effective batch", "confounds", "the gradient noise per step differs"),
-    "precision": ("precision", "confounds", "rounding and speed differ"),
-    "device": ("hardware", "note", "times and memory do not compare"),
-    "world_size": ("processes", "note", "times do not compare"),
-    "threads": ("threads", "note", "times do not compare"),
-    "host": ("host", "note", "times may not compare"),
-    "git_commit": ("code commit", "note", "the code may have changed in between"),
-}
+
+class Fact(NamedTuple):
+    """Something a run records that should be the same in both arms."""
+
+    code: str
+    grade: Grade
+    doubt: str
+    read: Callable[[Evidence], object]
 
 
-def observed_findings(baseline: Side, arm: Side) -> list[Finding]:
-    """Findings from the records of real runs; nothing for sides without runs."""
-    if not baseline[2] or not arm[2]:
+FACTS = (
+    Fact("data", "breaks", "the arms were not trained or judged on the same text", lambda e: e.text),
+    Fact("data", "breaks", "the arms were judged on different numbers of examples", lambda e: _eval_examples(e)),
+    Fact("model", "breaks", "the arms did not start from the same network", lambda e: e.weights),
+    Fact("effective-batch", "confounds", "the gradient noise per step differs", lambda e: e.result.effective_batch),
+    Fact("precision", "confounds", "rounding and speed differ", lambda e: e.result.precision),
+    Fact("hardware", "note", "times and memory do not compare", lambda e: _device(e)),
+    Fact("processes", "note", "times do not compare", lambda e: e.result.world_size),
+    Fact("threads", "note", "times do not compare", lambda e: e.result.threads),
+    Fact("host", "note", "times may not compare", lambda e: e.record.host),
+    Fact("commit", "note", "the code may have changed in between", lambda e: e.record.git_commit),
+)
+
+
+def _eval_examples(e: Evidence) -> int | None:
+    return e.checks.data.eval_examples if e.result.data.eval_examples is None else e.result.data.eval_examples
+
+
+def _device(e: Evidence) -> str | None:
+    return " ".join(part for part in (e.result.device.kind, e.result.device.name) if part) or None
+
+
+def audit_runs(baseline: ArmEvidence, arm: ArmEvidence) -> list[Finding]:
+    """Findings from the records of real runs; nothing for arms without runs."""
+    if not baseline.runs or not arm.runs:
         return []
-    found = [*_ended(baseline), *_ended(arm)]
-    baseline, arm = _with_results(baseline), _with_results(arm)
-    if not baseline[2] or not arm[2]:
+    found = [*_unfinished(baseline), *_unfinished(arm)]
+    if not baseline.scored or not arm.scored:
         return found
-    for fact, (what, grade, doubt) in _FACTS.items():
-        found += _fact(baseline, arm, fact, what, grade, doubt)
+    for fact in FACTS:
+        found += _differing(baseline, arm, fact)
     found += _steps(baseline, arm) + _versions(baseline, arm) + _seeds(baseline, arm)
     found += _frozen(arm) + _order(baseline, arm) + _drift(baseline) + _drift(arm)
     return found + _best_of_many(baseline, arm)
 
 
-def _with_results(side: Side) -> Side:
-    return side[0], side[1], tuple(run for run in side[2] if "metric" in run.values)
-
-
-def _ended(side: Side) -> list[Finding]:
-    name, _, runs = side
+def _unfinished(arm: ArmEvidence) -> list[Finding]:
     found = []
-    for run in runs:
-        if run.state == "finished":
+    for e in arm.runs:
+        state, reason = e.run.state, e.run.reason
+        if state == "finished":
             continue
-        what = run.state if run.state == "failed" else f"is {run.state}"
-        why = f"{run.id} {what}" + (f" ({run.reason})" if run.reason else "")
-        resumable = run.state in ("failed", "stopped", "lost")
-        remedy = f"oelm resume {run.id}" if resumable and not run.imported else None
-        others = [other for other in runs if other.state == "finished" and "metric" in other.values]
-        if others and "metric" not in run.values:  # it gave no number, so the others stand
-            why = f"{why} without a result: {name} rests on the other {len(others)} of {len(runs)} runs."
-            found.append(Finding("note", "arm not finished", (name,), why, remedy))
-            continue
-        found.append(Finding("breaks", "arm not finished", (name,), f"{why}: its numbers are not a result.", remedy))
+        why = f"{e.id} {state if state == 'failed' else f'is {state}'}" + (f" ({reason})" if reason else "")
+        resumable = state in ("failed", "stopped", "lost") and not e.run.imported
+        remedy = f"oelm resume {e.id}" if resumable else None
+        others = [other for other in arm.scored if other.run.state == "finished"]
+        if others and not e.has_result:  # it gave no number, so the others stand
+            why = f"{why} without a result: {arm.name} rests on the other {len(others)} of {len(arm.runs)} runs."
+            found.append(Finding("note", "unfinished", (arm.name,), why, remedy))
+        else:
+            why = f"{why}: its numbers are not a result."
+            found.append(Finding("breaks", "unfinished", (arm.name,), why, remedy))
     return found
 
 
-def _values(runs: Sequence[Evidence], fact: str) -> list[Any]:
-    return list(dict.fromkeys(run.facts[fact] for run in runs if run.facts.get(fact) is not None))
-
-
-def _fact(baseline: Side, arm: Side, fact: str, what: str, grade: Grade, doubt: str) -> list[Finding]:
-    theirs, ours = _values(baseline[2], fact), _values(arm[2], fact)
+def _differing(baseline: ArmEvidence, arm: ArmEvidence, fact: Fact) -> list[Finding]:
+    theirs, ours = (_recorded(side.scored, fact) for side in (baseline, arm))
     if not theirs or not ours or (theirs == ours and len(theirs) == 1):
         return []
-    if sorted(map(str, theirs)) == sorted(map(str, ours)) and grade == "note":
+    if sorted(theirs) == sorted(ours) and fact.grade == "note":
         return []  # both arms ran on the same mixture of machines
-    shown = [", ".join(str(v)[:40] for v in values) for values in (theirs, ours)]
-    why = f"{what} {shown[0]} ({baseline[0]}) vs {shown[1]} ({arm[0]}): {doubt}."
-    return [Finding(grade, what, (baseline[0], arm[0]), why)]
+    shown = [", ".join(value[:40] for value in values) for values in (theirs, ours)]
+    why = f"{FINDINGS[fact.code]} {shown[0]} ({baseline.name}) vs {shown[1]} ({arm.name}): {fact.doubt}."
+    return [Finding(fact.grade, fact.code, (baseline.name, arm.name), why)]
 
 
-def _steps(baseline: Side, arm: Side) -> list[Finding]:
-    done = [sorted({run.step for run in side[2] if run.step and run.state == "finished"}) for side in (baseline, arm)]
+def _recorded(runs: Sequence[Evidence], fact: Fact) -> list[str]:
+    """The different values that runs recorded."""
+    return list(dict.fromkeys(str(value) for run in runs if (value := fact.read(run)) is not None))
+
+
+def _steps(baseline: ArmEvidence, arm: ArmEvidence) -> list[Finding]:
+    done = [sorted({e.step for e in side.scored if e.step and e.run.state == "finished"}) for side in (baseline, arm)]
     if not all(done) or done[0] == done[1]:
         return []
     shown = [" / ".join(f"{step:,}" for step in steps) for steps in done]
-    why = f"{shown[0]} steps done ({baseline[0]}) vs {shown[1]} ({arm[0]}): one arm trained longer."
-    return [Finding("breaks", "training length", (baseline[0], arm[0]), why)]
+    why = f"{shown[0]} steps done ({baseline.name}) vs {shown[1]} ({arm.name}): one arm trained longer."
+    return [Finding("breaks", "duration", (baseline.name, arm.name), why)]
 
 
-def _versions(baseline: Side, arm: Side) -> list[Finding]:
-    seen: list[dict[str, set[str]]] = []
-    for side in (baseline, arm):
-        packages: dict[str, set[str]] = {}
-        for run in side[2]:
-            for package, version in (run.facts.get("versions") or {}).items():
-                packages.setdefault(package, set()).add(str(version))
-        seen.append(packages)
-    changed = [p for p in sorted(set(seen[0]) & set(seen[1])) if seen[0][p] != seen[1][p]]
+def _versions(baseline: ArmEvidence, arm: ArmEvidence) -> list[Finding]:
+    theirs, ours = _packages(baseline), _packages(arm)
+    changed = [package for package in sorted(set(theirs) & set(ours)) if theirs[package] != ours[package]]
     if not changed:
         return []
-    said = "; ".join(f"{p} {'/'.join(sorted(seen[0][p]))} vs {'/'.join(sorted(seen[1][p]))}" for p in changed[:4])
-    why = f"package versions differ ({said}): results may differ in the last digits, speed in more."
-    return [Finding("note", "versions", (baseline[0], arm[0]), why)]
+    each = [f"{p} {'/'.join(sorted(theirs[p]))} vs {'/'.join(sorted(ours[p]))}" for p in changed[:4]]
+    why = f"package versions differ ({'; '.join(each)}): results may differ in the last digits, speed in more."
+    return [Finding("note", "versions", (baseline.name, arm.name), why)]
 
 
-def _seeds(baseline: Side, arm: Side) -> list[Finding]:
-    theirs, ours = ({run.seed for run in side[2]} for side in (baseline, arm))
+def _packages(arm: ArmEvidence) -> dict[str, set[str]]:
+    packages: dict[str, set[str]] = {}
+    for e in arm.scored:
+        for package, version in e.versions.items():
+            packages.setdefault(package, set()).add(version)
+    return packages
+
+
+def _seeds(baseline: ArmEvidence, arm: ArmEvidence) -> list[Finding]:
+    theirs, ours = ({e.seed for e in side.scored} for side in (baseline, arm))
     if theirs == ours:
         return []
     lone = [
-        f"{listed([str(s) for s in sorted(extra)])} only {name}"
-        for extra, name in ((theirs - ours, baseline[0]), (ours - theirs, arm[0]))
+        f"{listed([str(seed) for seed in sorted(extra)])} only {name}"
+        for extra, name in ((theirs - ours, baseline.name), (ours - theirs, arm.name))
         if extra
     ]
     why = f"seeds do not match ({'; '.join(lone)}): only common seeds see the same batches and are paired."
-    return [Finding("note", "seeds", (baseline[0], arm[0]), why)]
+    return [Finding("note", "seeds", (baseline.name, arm.name), why)]
 
 
-def one_seed_finding(sides: Sequence[Side]) -> list[Finding]:
+def audit_seed_count(arms: Sequence[ArmEvidence]) -> list[Finding]:
     """Said once for a whole table, when no arm has a second seed."""
-    runs = [run for side in sides for run in side[2] if "metric" in run.values]
-    if not runs or any(len({run.seed for run in side[2]}) > 1 for side in sides):
+    runs = [e for arm in arms for e in arm.scored]
+    if not runs or any(len({e.seed for e in arm.runs}) > 1 for arm in arms):
         return []
-    presets = " ".join(dict.fromkeys(run.preset for run in runs if not run.imported))
-    last = max(run.seed for run in runs)
+    presets = " ".join(dict.fromkeys(e.preset for e in runs if not e.run.imported))
+    last = max(e.seed for e in runs)
     remedy = f"oelm run {presets} --seed {last + 1} --seed {last + 2}" if presets else None
     why = "one seed: how much another seed would change a gap is not known."
-    return [Finding("note", "seeds", tuple(side[0] for side in sides), why, remedy)]
+    return [Finding("note", "one-seed", tuple(arm.name for arm in arms), why, remedy)]
 
 
-def _frozen(arm: Side) -> list[Finding]:
-    moved = [run.id for run in arm[2] if run.facts.get("frozen_unchanged") is False]
+def _frozen(arm: ArmEvidence) -> list[Finding]:
+    moved = [e.id for e in arm.scored if e.result.frozen.unchanged is False]
     if not moved:
         return []
     why = f"frozen weights of {listed(moved)} changed during training: the method under test did not happen."
-    return [Finding("breaks", "frozen weights", (arm[0],), why)]
+    return [Finding("breaks", "frozen-moved", (arm.name,), why)]
 
 
-def load_finding(sides: Sequence[Side]) -> list[Finding]:
+def audit_machine_load(arms: Sequence[ArmEvidence]) -> list[Finding]:
     """Other work on the machine, from the state that attempts record before they start; said once for a whole table."""
-    runs = [run for side in sides for run in side[2] if "metric" in run.values]
-    busy = [run for run in runs if any(_was_busy(attempt) for attempt in run.attempts)]
+    runs = [e for arm in arms for e in arm.scored]
+    busy = [e.id for e in runs if any(_was_busy(attempt) for attempt in e.attempts)]
     if not busy:
         return []
-    arms = tuple(name for name, _, members in sides if any(run in busy for run in members))
-    which = f"each of the {len(runs)} runs" if len(busy) == len(runs) > 1 else listed([run.id for run in busy])
+    affected = tuple(arm.name for arm in arms if any(e.id in busy for e in arm.runs))
+    which = f"each of the {len(runs)} runs" if len(busy) == len(runs) > 1 else listed(busy)
     why = f"other work was on the machine when {which} started: times are in doubt."
-    return [Finding("note", "other load", arms, why)]
+    return [Finding("note", "other-load", affected, why)]
 
 
-def _was_busy(attempt: Mapping[str, Any]) -> bool:
+def _was_busy(attempt: Attempt) -> bool:
     """Whether others used a good part of a core when the run began."""
-    before = (attempt.get("machine") or {}).get("before") or {}
-    others = [process for process in before.get("busy") or [] if isinstance(process, Mapping)]
-    return sum(float(process.get("cores") or 0.0) for process in others) >= BUSY
+    return attempt.machine is not None and sum(process.cores for process in attempt.machine.before.busy) >= BUSY
 
 
-def _order(baseline: Side, arm: Side) -> list[Finding]:
+def _order(baseline: ArmEvidence, arm: ArmEvidence) -> list[Finding]:
     """Arms that ran one after the other instead of in turns see different machine states."""
-    starts = sorted((run.started, name) for name, _, runs in (baseline, arm) for run in runs if not run.imported)
+    starts = sorted((e.started, side.name) for side in (baseline, arm) for e in side.scored if not e.run.imported)
     names = [name for _, name in starts]
-    if len(baseline[2]) < 2 or len(arm[2]) < 2 or len(names) < 4:
+    if len(baseline.scored) < 2 or len(arm.scored) < 2 or len(names) < 4:
         return []
-    changes = sum(a != b for a, b in itertools.pairwise(names))
-    if changes > 1:
+    if sum(a != b for a, b in itertools.pairwise(names)) > 1:
         return []
     why = f"all runs of {names[0]} came before those of {names[-1]}: drift of the machine falls on one arm's times."
-    return [Finding("note", "order of runs", (baseline[0], arm[0]), why)]
+    return [Finding("note", "order", (baseline.name, arm.name), why)]
 
 
-def _drift(side: Side) -> list[Finding]:
-    name, _, runs = side
-    times = [run.values["step_time"] for run in sorted(runs, key=lambda r: r.started) if "step_time" in run.values]
-    change = trend(times)
+def _drift(arm: ArmEvidence) -> list[Finding]:
+    in_order = sorted(arm.scored, key=lambda e: e.started)
+    change = trend([e.values["step_time"] for e in in_order if "step_time" in e.values])
     if change is None or abs(change) < 0.05:
         return []
     way = "slower" if change > 0 else "faster"
-    why = f"each run of {name} was {way} than the one before ({relative(change)} in all): the machine drifted."
-    return [Finding("note", "drift", (name,), why)]
+    why = f"each run of {arm.name} was {way} than the one before ({relative(change)} in all): the machine drifted."
+    return [Finding("note", "drift", (arm.name,), why)]
 
 
-def _best_of_many(baseline: Side, arm: Side) -> list[Finding]:
-    counts = [int(max(_validations(side[2]), default=0)) for side in (baseline, arm)]
-    if min(counts) < 2:
+def _best_of_many(baseline: ArmEvidence, arm: ArmEvidence) -> list[Finding]:
+    theirs, ours = (
+        int(max((e.values.get("validations", 0) for e in side.scored), default=0)) for side in (baseline, arm)
+    )
+    if min(theirs, ours) < 2:
         return []
-    if counts[0] != counts[1]:
-        why = (
-            f"the best of {counts[0]} validations ({baseline[0]}) is compared with the best of {counts[1]} ({arm[0]})."
-        )
+    if theirs != ours:
+        why = f"the best of {theirs} validations ({baseline.name}) is compared with the best of {ours} ({arm.name})."
     else:
-        why = f"the metric is the best of {counts[0]} validations on the very set it is reported on, so a little lucky."
-    return [Finding("note", "best of many", (baseline[0], arm[0]), why)]
-
-
-def _validations(runs: Iterable[Evidence]) -> list[float]:
-    return [run.values["validations"] for run in runs if "validations" in run.values]
+        why = f"the metric is the best of {theirs} validations on the very set it is reported on, so a little lucky."
+    return [Finding("note", "best-of-many", (baseline.name, arm.name), why)]

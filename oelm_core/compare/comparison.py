@@ -3,12 +3,104 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from oelm_core.compare.settings import LABELS
 
 Grade = Literal["breaks", "confounds", "note"]
 GRADES: tuple[Grade, ...] = ("breaks", "confounds", "note")
 SCHEMA_VERSION = 1
+
+# -- findings ----------------------------------------------------------------------------------------------------------
+
+FINDINGS = {
+    # a setting that differs, by a configuration or by what a run recorded
+    **{name.replace("_", "-"): label for name, label in LABELS.items()},
+    "untouched-baseline": "true baseline",
+    # what the runs did
+    "unfinished": "arm not finished",
+    "frozen-moved": "frozen weights",
+    "hardware": "hardware",
+    "processes": "processes",
+    "threads": "threads",
+    "host": "host",
+    "commit": "code commit",
+    "versions": "versions",
+    "seeds": "seeds",
+    "one-seed": "seeds",
+    "other-load": "other load",
+    "order": "order of runs",
+    "drift": "drift",
+    "best-of-many": "best of many",
+    # what was published
+    "published-column": "published column",
+    "published-one-seed": "one seed",
+    "paired-recipes": "paired recipes",
+    "ratio": "ratio",
+    "average": "average",
+    "granularity": "granularity",
+    "best-below-curve": "best and curve",
+    "perplexity-and-loss": "perplexity and loss",
+    "parameters": "parameters",
+    "checkpoint": "checkpoint",
+    "steps": "steps",
+    "wall-clock": "duration",
+    "step-time": "step time",
+    "step-time-x-steps": "step time x steps",
+    "training-time": "training time",
+    "time-to-accuracy": "time to accuracy",
+    "speed-up": "speed-up",
+    "timing-runs": "timing",
+}
+"""Every kind of finding: its code, for programs, and what it is about, for readers."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that puts a comparison or a published figure in doubt."""
+
+    grade: Grade
+    code: str
+    """One of FINDINGS."""
+    arms: tuple[str, ...]
+    why: str
+    """One sentence: what differs, by how much, what it puts in doubt."""
+    settle_with: str | None = None
+    """A control preset, or the command that would settle it."""
+    source: str | None = None
+    """For published figures: the document they come from."""
+    values: tuple[float, ...] | None = None
+    """The published values it is about; None where it is about all of a run."""
+
+    @property
+    def what(self) -> str:
+        return FINDINGS.get(self.code, self.code)
+
+    @property
+    def sentence(self) -> str:
+        """`why` as a sentence of its own, saying whose figure it is about; a preset's id keeps its case."""
+        if self.source and not any(arm in self.why for arm in self.arms):
+            return f"{', '.join(self.arms)}: {self.why}"
+        return self.why if self.why.startswith(self.arms) else self.why[:1].upper() + self.why[1:]
+
+    def to_json(self) -> dict[str, Any]:
+        kept = ("grade", "what", "arms", "why", "settle_with", "source", "code")
+        return {name: getattr(self, name) for name in kept}
+
+
+def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Worst first; findings in the same words become one, about all their arms."""
+    kept: dict[tuple[Grade, str, str, str | None], Finding] = {}
+    for finding in sorted(findings, key=lambda one: GRADES.index(one.grade)):
+        key = (finding.grade, finding.code, finding.why, finding.source)
+        arms = (*kept[key].arms, *finding.arms) if key in kept else finding.arms
+        kept[key] = dataclasses.replace(finding, arms=tuple(dict.fromkeys(arms)))
+    return list(kept.values())
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -19,29 +111,6 @@ class Measure:
     std: float | None
     n: int
     values: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that puts a comparison or a published figure in doubt."""
-
-    grade: Grade
-    what: str
-    """The setting, or the kind of figure: learning rate, true baseline, granularity, ..."""
-    arms: tuple[str, ...]
-    why: str
-    """One sentence: what differs, by how much, what it puts in doubt."""
-    settle_with: str | None = None
-    """A control preset, or the command that would settle it."""
-    source: str | None = None
-    """For published figures: the document they come from."""
-
-    @property
-    def sentence(self) -> str:
-        """`why` as a sentence of its own, saying whose figure it is about; a preset's id keeps its case."""
-        if self.source and not any(arm in self.why for arm in self.arms):
-            return f"{', '.join(self.arms)}: {self.why}"
-        return self.why if self.why.startswith(self.arms) else self.why[:1].upper() + self.why[1:]
 
 
 @dataclass(frozen=True)
@@ -60,7 +129,7 @@ class SignificanceTest:
 
 
 @dataclass(frozen=True)
-class Curve:
+class SeedCurve:
     """A quantity by step for one run: [(step, value)], steps ascending."""
 
     seed: int
@@ -82,11 +151,11 @@ class Arm:
     metric: Measure | None
     """The headline metric at the best validation; None when no run has one."""
     measures: dict[str, Measure] = field(default_factory=dict)
-    """final, loss, f1, step_time, tokens_per_s, seconds, trainable, frozen, total, memory, checkpoint_bytes, ..."""
+    """By the names in `evidence.MEASURES`, and by the names of other metrics."""
     published: dict[str, Any] | None = None
     """What the author reported for this preset, with its source."""
     target: dict[str, Any] | None = None
-    curves: dict[str, tuple[Curve, ...]] = field(default_factory=dict)
+    curves: dict[str, tuple[SeedCurve, ...]] = field(default_factory=dict)
     """By name: the headline metric and the validation loss by step, train loss thinned out."""
     missing: tuple[str, ...] = ()
     """What could not be known, and why."""
@@ -160,7 +229,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class StudyInfo:
+class ComparedStudy:
     id: str
     title: str
     question: str
@@ -174,7 +243,7 @@ class Comparison:
 
     groups: tuple[Group, ...]
     footnotes: tuple[str, ...] = ()
-    study: StudyInfo | None = None
+    study: ComparedStudy | None = None
     published: tuple[Finding, ...] = ()
     """Findings about the author's own figures for these presets, when asked for."""
 
@@ -182,7 +251,10 @@ class Comparison:
         return {
             "schema": SCHEMA_VERSION,
             "study": dataclasses.asdict(self.study) if self.study else None,
-            "groups": [dataclasses.asdict(group) for group in self.groups],
+            "groups": [
+                {**dataclasses.asdict(group), "audit": [finding.to_json() for finding in group.audit]}
+                for group in self.groups
+            ],
             "footnotes": list(self.footnotes),
-            "published": [dataclasses.asdict(finding) for finding in self.published],
+            "published": [finding.to_json() for finding in self.published],
         }

@@ -3,53 +3,33 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from oelm_core.compare.settings import OWN, settings_of
+from oelm_core.compare.settings import OWN, SETTINGS, Config, Settings, settings_of
 from oelm_core.registry import is_orthonormal
+from oelm_core.runs.schema import setting
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
 
-# settings that follow from others, or do not decide what a control shows
 _LOOSE = {"clock", "eval_every", "batching", "compile", "tokenizer"}
-# a setting as an override on the command line
-_TRAIN_KEYS = {
-    "effective_batch": ("batch_size", "accumulate"),
-    "accumulate": ("batch_size", "accumulate"),
-    "duration": ("max_steps", "epochs"),
-    "warmup": ("warmup_steps", "warmup_ratio"),
-    "optimiser": ("weight_decay", "eps", "clip"),
-}
-_KEYS = {
-    "lr": "train.lr",
-    "schedule": "train.schedule",
-    "precision": "train.precision",
-    "eval_every": "train.eval_every",
-    "batching": "train.batching",
-    "compile": "train.compile",
-    "max_length": "data.max_length",
-    "dropout": "model.dropout",
-}
+"""Settings that follow from others, or do not decide what a control shows."""
 
 
-class Controls:
+class ControlPresets:
     """The catalogue's presets, read as settings once, ready to be searched for controls."""
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:
         self._catalogue = catalogue
 
     @functools.cached_property
-    def _presets(self) -> list[tuple[str, dict[str, Any]]]:
+    def _presets(self) -> list[tuple[str, Settings]]:
         from oelm_core.config import as_dict
 
         experiments = self._catalogue.experiments.values() if self._catalogue else ()
         return [(experiment.id, settings_of(as_dict(experiment))) for experiment in experiments]
 
-    def find(
-        self, name: str, baseline: Mapping[str, Any], arm: Mapping[str, Any], presets: tuple[str, str]
-    ) -> str | None:
+    def find(self, name: str, baseline: Config, arm: Config, presets: tuple[str, str]) -> str | None:
         """The id of a preset equal to one side but for `name`, where it has the other side's value; else a command.
 
         First the arm at the baseline's value, then the baseline at the arm's. `presets`: ids of the two sides.
@@ -63,13 +43,8 @@ class Controls:
         return _command(name, theirs, baseline, presets)
 
 
-def _fits(candidate: Mapping[str, Any], wanted: Mapping[str, Any], exact: str) -> bool:
-    for key, value in wanted.items():
-        if key in _LOOSE and key != exact:
-            continue
-        if not _equal(candidate.get(key), value):
-            return False
-    return True
+def _fits(candidate: Settings, wanted: Settings, exact: str) -> bool:
+    return all(_equal(candidate[key], value) for key, value in wanted.items() if key not in _LOOSE or key == exact)
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -78,17 +53,14 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _command(name: str, theirs: Mapping[str, Any], baseline: Mapping[str, Any], presets: tuple[str, str]) -> str | None:
-    train, target = baseline.get("train") or {}, presets[1]
-    settings: list[str] = []
-    if name in _TRAIN_KEYS:
-        settings = [f"train.{key}={train[key]}" for key in _TRAIN_KEYS[name] if train.get(key) is not None]
-    elif name == "qk_norm":
-        settings = ["method.scale=keep" if theirs["qk_norm"] == OWN else f"method.scale={theirs['qk_norm']:.3g}"]
+def _command(name: str, theirs: Settings, baseline: Config, presets: tuple[str, str]) -> str | None:
+    """The arm run with the baseline's setting."""
+    values = {key: setting(baseline, key) for key in SETTINGS[name].keys}
+    changes, target = [f"{key}={value}" for key, value in values.items() if value is not None], presets[1]
+    if name == "qk_norm" and theirs["qk_norm"] is not None:
+        changes = ["method.scale=keep" if theirs["qk_norm"] == OWN else f"method.scale={theirs['qk_norm']:.3g}"]
     elif name == "qk_from" and is_orthonormal(theirs["init"]) and theirs["qk_from"] == "pretrained":
-        settings, target = ["method.from=gaussian"], presets[0]
+        changes, target = ["method.from=gaussian"], presets[0]
     elif name == "qk_from" and theirs["init"] == "none":  # the arm with the pretrained weights left as they are
-        settings = ["method.init=none"]
-    elif name in _KEYS:
-        settings = [f"{_KEYS[name]}={theirs[name]}"]
-    return " ".join([f"oelm run {target}", *(f"--set {text}" for text in settings)]) if settings else None
+        changes = ["method.init=none"]
+    return " ".join([f"oelm run {target}", *(f"--set {change}" for change in changes)]) if changes else None

@@ -1,22 +1,26 @@
-"""What one run's folder proves: its numbers, what it was trained on, and what is missing, with the reason."""
+"""What one run's folder proves: its records, what was measured, and what is missing, with the reason."""
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-from oelm_core.registry import models_language
-from oelm_core.runs.folder import RunFolder, read_json
+from msgspec.structs import replace
+
+from oelm_core.compare.settings import Config, readable_config
+from oelm_core.method.facts import Census
+from oelm_core.metric import best_of
+from oelm_core.runs import attempts
+from oelm_core.runs.metrics_file import read_metrics, read_thinned
+from oelm_core.runs.schema import Attempt, Checks, Evaluated, Headline, MetricLine, Result, RunRecord
+from oelm_core.runs.store import headline_metric
 
 if TYPE_CHECKING:
     from oelm_core.runs.store import Run
 
-LOWER_IS_BETTER = {"perplexity", "loss"}
-ENDED = ("finished", "failed", "stopped")
 TRAIN_POINTS = 400
 """Points of a training curve kept for plots."""
 
@@ -25,256 +29,203 @@ TRAIN_POINTS = 400
 class Evidence:
     """One run, as its own records show it. Unknown things are None or absent, never guessed."""
 
-    id: str
-    preset: str
-    seed: int
-    method: str
-    config: dict[str, Any]
-    config_hash: str
-    created: float
-    state: str
-    reason: str | None
-    message: str | None
-    imported: bool
-    folder: RunFolder
+    run: Run
+    record: RunRecord
+    config: Config
+    result: Result
+    """Where there is none yet, the best and the last evaluation stand in."""
+    checks: Checks
+    attempts: tuple[Attempt, ...]
     metric: str
-    direction: Literal["higher", "lower"]
-    values: dict[str, float]
-    evals: tuple[dict[str, Any], ...]
-    train: tuple[dict[str, Any], ...]
+    """Name of the headline metric."""
     step: int | None
-    total: int | None
-    true_baseline: bool | None
-    facts: dict[str, Any]
-    """effective_batch, precision, device, threads, world_size, versions, git_commit, host, fingerprints."""
-    attempts: tuple[dict[str, Any], ...]
-    missing: tuple[str, ...]
-    run: dict[str, Any] = field(default_factory=dict)
+    """The last one."""
+    evaluations: tuple[MetricLine, ...] = ()
+    train: tuple[MetricLine, ...] = ()
+    """Thinned to a plot's worth."""
+    values: dict[str, float] = field(default_factory=dict)
+    """By the names in MEASURES, and every metric of the best evaluation by its own name; finite numbers only."""
+    missing: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return self.run.id
+
+    @property
+    def preset(self) -> str:
+        return self.run.preset
+
+    @property
+    def seed(self) -> int:
+        return self.run.seed
+
+    @property
+    def has_result(self) -> bool:
+        return "metric" in self.values
+
+    @property
+    def score(self) -> float:
+        """The headline metric at the best validation; only where `has_result`."""
+        return self.values["metric"]
 
     @property
     def started(self) -> float:
-        return min((a["started"] for a in self.attempts if is_number(a.get("started"))), default=self.created)
+        return min((made.started for made in self.attempts if made.started is not None), default=self.run.created)
+
+    @property
+    def qk_untouched(self) -> bool | None:
+        """Whether Q and K started as they were loaded or drawn; None where nobody looked."""
+        return self.checks.qk_untouched if self.result.qk_untouched is None else self.result.qk_untouched
+
+    @property
+    def weights(self) -> str | None:
+        """Fingerprint of the network that was loaded or drawn."""
+        return self.result.model.fingerprint or self.checks.model.fingerprint
+
+    @property
+    def text(self) -> str | None:
+        """Fingerprint of the data that was read."""
+        return self.result.data.fingerprint or self.checks.data.fingerprint
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return self.result.versions or self.record.versions
 
 
 def gather(run: Run) -> Evidence:
     """Reads everything the comparison needs from a run's folder; a torn or missing file only costs its own numbers."""
-    folder: RunFolder = run.folder
-    meta = folder.read_dict("run") or {}
-    config = _readable(run.config, ("model", "data", "method", "train"))
-    result, checks = (
-        folder.read_dict("result"),
-        _readable(folder.read_dict("checks"), ("census", "qk_scale", "data", "model")),
-    )
-    if result is not None:
-        result = _readable(result, _RESULT_PARTS)
-    evals, train = read_curves(folder.metrics)
-    missing = _missing(run, folder, result, evals)
-    metric, direction = headline(result or {}, config, evals)
-    values = _values(result or {}, checks, evals, metric, direction)
-    return Evidence(
-        id=run.id,
-        preset=run.preset,
-        seed=run.seed,
-        method=run.method or (config.get("method") or {}).get("name") or "unknown",
+    folder = run.folder
+    record = folder.read(RunRecord) or RunRecord(config={})
+    found = folder.read(Result)
+    config = readable_config(record.config)
+    evaluations = sorted(read_metrics(folder.metrics, "eval"), key=lambda line: line.step)
+    metric = found.metric.name if found and found.metric else headline_metric(config)
+    last = (found.final if found else None) or {}
+    evidence = Evidence(
+        run=run,
+        record=record,
         config=config,
-        config_hash=run.config_hash,
-        created=run.created,
-        state=run.state,
-        reason=run.reason,
-        message=run.message,
-        imported=run.imported,
-        folder=folder,
+        result=_with_evaluations(found or Result(), metric, evaluations),
+        checks=folder.read(Checks) or Checks(),
+        attempts=tuple(attempts.read_all(folder)),
         metric=metric,
-        direction=direction,
-        values=values,
-        evals=tuple(evals),
-        train=tuple(train),
-        step=_final_step(result or {}, run, evals),
-        total=run.total,
-        true_baseline=_first(result or {}, checks, "true_baseline"),
-        facts=_facts(meta, result or {}, checks),
-        attempts=tuple(_attempts(folder)),
-        missing=tuple(missing),
-        run=meta,
+        step=int(last.get("step") or run.step or (evaluations[-1].step if evaluations else 0)) or None,
+        evaluations=tuple(evaluations),
+        train=tuple(read_thinned(folder.metrics, "train", TRAIN_POINTS)),
     )
+    missing = _missing(run, found, evaluations)
+    return dataclasses.replace(evidence, values=_values(evidence), missing=tuple(missing))
 
 
-_RESULT_PARTS = (
-    *("metric", "best", "final", "reached", "parameters", "timing", "seconds", "memory", "frozen", "data", "model"),
-    *("device", "versions"),
-)
+def is_finite(value: float | None) -> bool:
+    """NaN and infinity stay out of tables, axes and JSON."""
+    return value is not None and math.isfinite(value)
 
 
-def _readable(content: Mapping[str, Any] | None, parts: tuple[str, ...]) -> dict[str, Any]:
-    """The content with every part that should be a mapping being one: a stranger's file must not stop the table."""
-    kept = dict(content or {})
-    return kept | {part: kept[part] if isinstance(kept.get(part), dict) else {} for part in parts if part in kept}
+def _with_evaluations(result: Result, metric: str, evaluations: list[MetricLine]) -> Result:
+    """The result; where it has no best evaluation, those of metrics.jsonl stand in."""
+    if not result.best:
+        scored = [_evaluated(line) for line in evaluations if is_finite(line.values.get(metric))]
+        if scored:
+            result = replace(result, best=best_of(scored, metric), final=scored[-1])
+    if result.metric is None:
+        result = replace(result, metric=Headline(metric, (result.best or {}).get(metric)))
+    return result
 
 
-def read_curves(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Evaluation records whole, training records thinned to a plot's worth; only those lines are parsed."""
-    evals: list[dict[str, Any]] = []
-    train_lines: list[bytes] = []
-    try:
-        with open(path, "rb") as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break  # a torn tail
-                if b'"eval"' in line:
-                    evals.extend(_record(line, "eval"))
-                elif b'"train"' in line:
-                    train_lines.append(line)
-    except OSError:
-        return [], []
-    stride = max(1, math.ceil(len(train_lines) / TRAIN_POINTS))
-    kept = train_lines[::stride] + (train_lines[-1:] if (len(train_lines) - 1) % stride else [])
-    train = [record for line in kept for record in _record(line, "train")]
-    evals.sort(key=lambda record: record["step"])
-    return evals, train
+def _evaluated(line: MetricLine) -> Evaluated:
+    """A line of metrics.jsonl as result.json has it. Its `seconds` are those of the evaluation, not of the run."""
+    return {"step": line.step, **{name: value for name, value in line.values.items() if name != "seconds"}}
 
 
-def newest_predictions(evidence: Evidence) -> dict[str, Any] | None:
-    """{step, labels, predictions} at the best evaluation, or None."""
-    return _newest(evidence.folder.predictions, ("labels", "predictions"))
-
-
-def newest_losses(evidence: Evidence) -> dict[str, Any] | None:
-    """{step, losses, tokens} at the best evaluation, or None."""
-    return _newest(evidence.folder.losses, ("losses", "tokens"))
-
-
-def headline(
-    result: Mapping[str, Any], config: Mapping[str, Any], evals: list[dict[str, Any]]
-) -> tuple[str, Literal["higher", "lower"]]:
-    """The metric's name and which way is better."""
-    told = result.get("metric") or {}
-    data = config.get("data") or {}
-    name = told.get("name") or data.get("metric")
-    if not name:
-        language = models_language(config) or any("perplexity" in record for record in evals)
-        name = "perplexity" if language else "accuracy"
-    lower = told.get("direction") == "lower" if told.get("direction") else name in LOWER_IS_BETTER
-    return str(name), "lower" if lower else "higher"
-
-
-def _newest(folder: Path, keys: tuple[str, str]) -> dict[str, Any] | None:
-    def step(path: Path) -> int:
-        tail = path.stem.rpartition("-")[2]
-        return int(tail) if tail.isdigit() else -1
-
-    for path in sorted(folder.glob("step-*.json"), key=step, reverse=True):
-        content = read_json(path)  # a torn file: the one before it still tells something
-        if content and all(isinstance(content.get(key), list) for key in keys):
-            first, second = (content[key] for key in keys)
-            if first and len(first) == len(second) and all(map(is_number, (*first, *second))):
-                return content
-    return None
-
-
-def _record(line: bytes, kind: str) -> list[dict[str, Any]]:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return []
-    good = isinstance(record, dict) and record.get("kind") == kind and isinstance(record.get("step"), int)
-    return [record] if good else []
-
-
-def is_number(value: Any) -> bool:
-    """A finite number; NaN and infinity stay out of tables, axes and JSON."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _missing(run: Run, folder: RunFolder, result: dict[str, Any] | None, evals: list[dict[str, Any]]) -> list[str]:
+def _missing(run: Run, result: Result | None, evaluations: list[MetricLine]) -> list[str]:
     """What a reader of the table should know is not there, a sentence each."""
-    scored = evals or (result or {}).get("metric", {}).get("value") is not None
+    scored = evaluations or (result is not None and result.metric is not None and result.metric.value is not None)
     if run.state != "finished":
         ended = run.state + (f" ({run.reason})" if run.reason else "")
         rest = "its best validation so far is shown" if scored else "no evaluation was recorded"
         return [f"{run.id}: {ended}, so not complete; {rest}."]
     missing = [f"{run.id}: imported; what its files do not say is unknown."] if run.imported else []
     if result is None:
-        why = "cannot be read" if (folder.path / "result.json").exists() else "is not there"
-        rest = "its best validation is taken from metrics.jsonl" if evals else "no numbers"
-        missing.append(f"{run.id}: result.json {why}; {rest}.")
+        why = "cannot be read" if (run.folder.path / Result.FILE).exists() else "is not there"
+        rest = "its best validation is taken from metrics.jsonl" if evaluations else "no numbers"
+        missing.append(f"{run.id}: {Result.FILE} {why}; {rest}.")
     if not scored:
         missing.append(f"{run.id}: no evaluation was recorded.")
     return missing
 
 
-def _values(
-    result: Mapping[str, Any], checks: Mapping[str, Any], evals: list[dict[str, Any]], metric: str, direction: str
-) -> dict[str, float]:
-    best, final = result.get("best") or {}, result.get("final") or {}
-    scored = [record for record in evals if is_number(record.get(metric))]
-    if not best and scored:
-        best = (min if direction == "lower" else max)(scored, key=lambda record: record[metric])
-        final = scored[-1]
-    timing, seconds = result.get("timing") or {}, result.get("seconds") or {}
-    memory, census = result.get("memory") or {}, result.get("parameters") or checks.get("census") or {}
-    found: dict[str, Any] = {
-        "metric": (result.get("metric") or {}).get("value", best.get(metric)),
-        "best_step": best.get("step"),
-        "final": final.get(metric),
-        "final_step": final.get("step"),
-        "final_loss": final.get("loss"),
-        **{key: best.get(key) for key in best if key not in ("t", "step", "kind", "seconds")},
-        "best_seconds": best.get("seconds") if "seconds" in (result.get("best") or {}) else None,
-        "validations": len(scored) or None,
-        **{name: census.get(name) for name in ("total", "trainable", "frozen")},
-        "step_time": timing.get("step_time_mean"),
-        **{
-            key: timing.get(key)
-            for key in ("step_time_std", "step_time_median", "step_time_p95", "step_time_p99", "steps_measured")
-        },
-        **{key: timing.get(key) for key in ("tokens_per_s", "examples_per_s", "data_wait_share")},
-        "seconds": seconds.get("total"),
-        "training_seconds": seconds.get("training"),
-        "validation_seconds": seconds.get("validation"),
-        "memory": memory.get("device_peak") or memory.get("host_peak"),
-        "checkpoint_bytes": result.get("checkpoint_bytes"),
-        "qk_row_norm": (checks.get("qk_scale") or {}).get("mean_row_norm"),
-        "eval_examples": (result.get("data") or {}).get("eval_examples"),
-    }
-    for mark, percent in (("0.8", 80), ("0.9", 90)):
-        when = (result.get("reached") or {}).get(mark)
-        if isinstance(when, dict):
-            found |= {f"reached_{percent}_step": when.get("step"), f"reached_{percent}_seconds": when.get("seconds")}
-    return {name: float(value) for name, value in found.items() if is_number(value)}
+# -- what is measured on a run -----------------------------------------------------------------------------------------
 
 
-def _facts(meta: Mapping[str, Any], result: Mapping[str, Any], checks: Mapping[str, Any]) -> dict[str, Any]:
-    data, model = result.get("data") or checks.get("data") or {}, result.get("model") or checks.get("model") or {}
-    device = result.get("device") or {}
-    return {
-        "data_fingerprint": data.get("fingerprint"),
-        "model_fingerprint": model.get("fingerprint"),
-        "eval_examples": data.get("eval_examples"),
-        "train_examples": data.get("train_examples"),
-        "effective_batch": result.get("effective_batch"),
-        "precision": result.get("precision"),
-        "device": " ".join(str(device[key]) for key in ("kind", "name") if device.get(key)) or None,
-        "threads": result.get("threads"),
-        "world_size": result.get("world_size"),
-        "versions": result.get("versions") or meta.get("versions"),
-        "git_commit": meta.get("git_commit"),
-        "host": meta.get("host"),
-        "frozen_unchanged": (result.get("frozen") or {}).get("unchanged"),
-    }
+def _at(evaluated: Evaluated | None, name: str) -> float | None:
+    return (evaluated or {}).get(name)
 
 
-def _attempts(folder: RunFolder) -> list[dict[str, Any]]:
-    paths = sorted(folder.attempts.glob("*.json"), key=lambda path: (len(path.stem), path.stem))
-    return [content for content in map(read_json, paths) if content]
+def _validations(e: Evidence) -> int | None:
+    return sum(is_finite(line.values.get(e.metric)) for line in e.evaluations) or None
 
 
-def _first(result: Mapping[str, Any], checks: Mapping[str, Any], key: str) -> bool | None:
-    for holder in (result, checks):
-        if isinstance(holder.get(key), bool):
-            return bool(holder[key])
-    return None
+def _step_to(e: Evidence, mark: str) -> int | None:
+    reached = e.result.reached.get(mark)
+    return reached.step if reached else None
 
 
-def _final_step(result: Mapping[str, Any], run: Run, evals: list[dict[str, Any]]) -> int | None:
-    step = (result.get("final") or {}).get("step") or run.step or (evals[-1]["step"] if evals else None)
-    return int(step) if step else None
+def _time_to(e: Evidence, mark: str) -> float | None:
+    reached = e.result.reached.get(mark)
+    return reached.seconds if reached else None
+
+
+def _headline(e: Evidence) -> float | None:
+    return e.result.metric.value if e.result.metric else None
+
+
+def _census(e: Evidence) -> Census:
+    return e.checks.census if e.result.parameters.total is None else e.result.parameters
+
+
+# name -> what it is, and where it is read
+MEASURES: dict[str, tuple[str, Callable[[Evidence], float | None]]] = {
+    "metric": ("the headline metric at the best validation", _headline),
+    "best_step": ("step of the best validation", lambda e: _at(e.result.best, "step")),
+    "best_seconds": ("wall clock until then", lambda e: _at(e.result.best, "seconds")),
+    "final": ("the headline metric at the last validation", lambda e: _at(e.result.final, e.metric)),
+    "final_step": ("step of the last validation", lambda e: _at(e.result.final, "step")),
+    "final_loss": ("loss at the last validation", lambda e: _at(e.result.final, "loss")),
+    "validations": ("validations that the best was chosen from", _validations),
+    "eval_examples": ("validation examples", lambda e: e.result.data.eval_examples),
+    "reached_80_step": (
+        "step that first reached 80 %",
+        lambda e: _step_to(e, "0.8"),
+    ),
+    "reached_80_seconds": ("time until then", lambda e: _time_to(e, "0.8")),
+    "reached_90_step": (
+        "step that first reached 90 %",
+        lambda e: _step_to(e, "0.9"),
+    ),
+    "reached_90_seconds": ("time until then", lambda e: _time_to(e, "0.9")),
+    "total": ("parameters", lambda e: _census(e).total),
+    "trainable": ("parameters that train", lambda e: _census(e).trainable),
+    "frozen": ("parameters that do not", lambda e: _census(e).frozen),
+    "step_time": ("mean seconds per optimiser step", lambda e: e.result.timing.step_time_mean),
+    "step_time_std": ("standard deviation of the steps", lambda e: e.result.timing.step_time_std),
+    "step_time_median": ("median seconds per step", lambda e: e.result.timing.step_time_median),
+    "step_time_p95": ("95th percentile", lambda e: e.result.timing.step_time_p95),
+    "step_time_p99": ("99th percentile", lambda e: e.result.timing.step_time_p99),
+    "steps_measured": ("steps that were timed", lambda e: e.result.timing.steps_measured),
+    "tokens_per_s": ("tokens a second", lambda e: e.result.timing.tokens_per_s),
+    "examples_per_s": ("examples a second", lambda e: e.result.timing.examples_per_s),
+    "data_wait_share": ("share of the time spent waiting for data", lambda e: e.result.timing.data_wait_share),
+    "seconds": ("wall clock of the run", lambda e: e.result.seconds.total),
+    "training_seconds": ("of that, training steps", lambda e: e.result.seconds.training),
+    "validation_seconds": ("of that, validations", lambda e: e.result.seconds.validation),
+    "memory": ("peak bytes, of the card if any", lambda e: e.result.memory.device_peak or e.result.memory.host_peak),
+    "checkpoint_bytes": ("size of a checkpoint", lambda e: e.result.checkpoint_bytes),
+    "qk_row_norm": ("mean norm of a Q/K row at the start", lambda e: e.checks.qk_scale.mean_row_norm),
+}
+
+
+def _values(e: Evidence) -> dict[str, float]:
+    found = {name: read(e) for name, (_, read) in MEASURES.items()}
+    found |= {name: value for name, value in (e.result.best or {}).items() if name not in ("step", "seconds")}
+    return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}

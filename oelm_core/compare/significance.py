@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from oelm_core.compare.arms import ArmEvidence
 from oelm_core.compare.comparison import SignificanceTest
-from oelm_core.compare.evidence import Evidence, newest_losses, newest_predictions
+from oelm_core.compare.evidence import Evidence
 from oelm_core.compare.statistics import (
-    Estimate,
+    Effect,
     bootstrap_metric,
     disagreement,
     interleaved,
@@ -18,8 +20,9 @@ from oelm_core.compare.statistics import (
 )
 from oelm_core.formatting import chance, listed, points, relative
 from oelm_core.metric import metric_named
+from oelm_core.runs.evaluations import best_losses, best_predictions
 
-RATIO_METRICS = ("perplexity", "loss")
+BySeed = Mapping[int, Evidence]
 
 
 @dataclass(frozen=True)
@@ -35,141 +38,127 @@ class Significance:
     tests: tuple[SignificanceTest, ...]
 
 
-def weigh(baseline: Sequence[Evidence], arm: Sequence[Evidence], arm_name: str, metric: str) -> Significance:
+def pair_significance(baseline: ArmEvidence, arm: ArmEvidence, metric: str) -> Significance:
     """Seeds are the true replication, so with two or more they decide; with one, examples or sequences do."""
     ratio = not metric_named(metric).is_share
-    base_by_seed = {e.seed: e for e in baseline if "metric" in e.values}
-    arm_by_seed = {e.seed: e for e in arm if "metric" in e.values}
-    shared = sorted(set(base_by_seed) & set(arm_by_seed))
-    delta = _delta(base_by_seed, arm_by_seed, shared, ratio)
-    within = [
-        test for seed in shared for test in _within(base_by_seed[seed], arm_by_seed[seed], arm_name, metric, seed)
-    ]
-    seeds = over_seeds(
-        {seed: e.values["metric"] for seed, e in base_by_seed.items()},
-        {seed: e.values["metric"] for seed, e in arm_by_seed.items()},
-        ratio=ratio,
-    )
-    tests: list[SignificanceTest] = []
-    if seeds:
-        name, estimate = seeds
-        tests.append(_seed_test(name, estimate, ratio, len(base_by_seed), len(arm_by_seed)))
-    tests += within
-    timing = _timing_test(baseline, arm)
+    theirs = {e.seed: e for e in baseline.scored}
+    ours = {e.seed: e for e in arm.scored}
+    shared = sorted(set(theirs) & set(ours))
+    seeds = _over_seeds(theirs, ours, ratio)
+    tests = [*seeds, *(test for seed in shared for test in _of_models(theirs[seed], ours[seed], arm.name, metric))]
     deciding = tests[0] if tests else None
-    words = deciding.words if deciding else f"No test is possible: {_why_not(base_by_seed, arm_by_seed, ratio)}."
-    if delta is not None and len(base_by_seed) < 2 and len(arm_by_seed) < 2:
+    words = deciding.words if deciding else f"No test is possible: {_why_not(theirs, ours, ratio)}."
+    delta, kept = _gap(theirs, ours, shared, ratio)
+    if delta is not None and len(theirs) < 2 and len(ours) < 2:
         words += " One seed only."
     elif delta is not None and not seeds:
         words += " Too few seeds in common for a test over seeds."
     return Significance(
         delta,
-        _kept(base_by_seed, arm_by_seed, shared),
+        kept,
         deciding.interval if deciding else None,
         deciding.p if deciding else None,
         words,
-        tuple(tests + timing),
+        (*tests, *_of_timing(baseline.runs, arm.runs)),
     )
 
 
-def _why_not(baseline: dict[int, Evidence], arm: dict[int, Evidence], ratio: bool) -> str:
+def _why_not(baseline: BySeed, arm: BySeed, ratio: bool) -> str:
     """What keeps a pair from being tested, in words."""
     if not baseline or not arm:
         return "one side has no result"
-    shared = sorted(set(baseline) & set(arm))
-    if not shared:
+    both = [e for seed in sorted(set(baseline) & set(arm)) for e in (baseline[seed], arm[seed])]
+    if not both:
         return "no seed in common"
-    kind, read = ("losses", newest_losses) if ratio else ("predictions", newest_predictions)
-    without = [e.id for seed in shared for e in (baseline[seed], arm[seed]) if read(e) is None]
+    kind, read = ("losses", best_losses) if ratio else ("predictions", best_predictions)
+    without = [e.id for e in both if read(e.run.folder) is None]
     if without:
         return f"{listed(without)} kept no {kind} that can be read"
     return f"the {kind} are of different {'sequences' if ratio else 'examples'}"
 
 
-def _delta(baseline: dict[int, Evidence], arm: dict[int, Evidence], shared: list[int], ratio: bool) -> float | None:
-    """Arm against baseline on the seeds they share, else on all they have."""
-    import math
-
+def _gap(baseline: BySeed, arm: BySeed, shared: list[int], ratio: bool) -> tuple[float | None, float | None]:
+    """(difference, share kept) of the arm against the baseline, on the seeds they share, else on all they have."""
     if not baseline or not arm:
-        return None
-    ours = [arm[seed].values["metric"] for seed in (shared or arm)]
-    theirs = [baseline[seed].values["metric"] for seed in (shared or baseline)]
+        return None, None
+    ours = [arm[seed].score for seed in (shared or arm)]
+    theirs = [baseline[seed].score for seed in (shared or baseline)]
+    kept = fmean(ours) / fmean(theirs) if fmean(theirs) else None
     if not ratio:
-        return sum(ours) / len(ours) - sum(theirs) / len(theirs)
+        return sum(ours) / len(ours) - sum(theirs) / len(theirs), kept
     if min(ours + theirs) <= 0:
-        return None
-    return math.exp(sum(map(math.log, ours)) / len(ours) - sum(map(math.log, theirs)) / len(theirs)) - 1
+        return None, kept
+    return math.exp(sum(map(math.log, ours)) / len(ours) - sum(map(math.log, theirs)) / len(theirs)) - 1, kept
 
 
-def _kept(baseline: dict[int, Evidence], arm: dict[int, Evidence], shared: list[int]) -> float | None:
-    if not baseline or not arm:
-        return None
-    ours = fmean(arm[seed].values["metric"] for seed in (shared or arm))
-    theirs = fmean(baseline[seed].values["metric"] for seed in (shared or baseline))
-    return ours / theirs if theirs else None
-
-
-def _seed_test(name: str, estimate: Estimate, ratio: bool, n_baseline: int, n_arm: int) -> SignificanceTest:
-    value, interval = _as_delta(estimate, ratio)
+def _over_seeds(baseline: BySeed, arm: BySeed, ratio: bool) -> list[SignificanceTest]:
+    found = over_seeds(
+        {seed: e.score for seed, e in baseline.items()}, {seed: e.score for seed, e in arm.items()}, ratio=ratio
+    )
+    if found is None:
+        return []
+    name, effect = found
+    value, interval = _as_delta(effect, ratio)
     show = relative if ratio else points
     spread = f" [{show(interval[0])}, {show(interval[1])}]" if interval else ""
-    over = f"{estimate.n} paired seeds" if name == "paired t" else f"{n_arm} against {n_baseline} unpaired seeds"
-    said = chance(estimate.p) if estimate.p is not None else "no spread between seeds, so no test"
-    words = f"Over {over}: {show(value)}{spread}; {said}."
-    return SignificanceTest(name, "seeds", words, estimate.p, value, interval, estimate.n)
+    over = f"{effect.n} paired seeds" if name == "paired t" else f"{len(arm)} against {len(baseline)} unpaired seeds"
+    result = chance(effect.p) if effect.p is not None else "no spread between seeds, so no test"
+    words = f"Over {over}: {show(value)}{spread}; {result}."
+    return [SignificanceTest(name, "seeds", words, effect.p, value, interval, effect.n)]
 
 
-def _within(baseline: Evidence, arm: Evidence, arm_name: str, metric: str, seed: int) -> list[SignificanceTest]:
+def _of_models(baseline: Evidence, arm: Evidence, arm_name: str, metric: str) -> list[SignificanceTest]:
+    """Whether two trained models differ, by what they did with each validation example."""
     if metric_named(metric).is_share:
-        return _by_examples(baseline, arm, arm_name, metric, seed)
-    return _by_sequences(baseline, arm, seed)
+        return _over_examples(baseline, arm, arm_name, metric)
+    return _over_sequences(baseline, arm)
 
 
-def _by_examples(baseline: Evidence, arm: Evidence, arm_name: str, metric: str, seed: int) -> list[SignificanceTest]:
-    ours, theirs = newest_predictions(arm), newest_predictions(baseline)
-    if not ours or not theirs or ours["labels"] != theirs["labels"]:
+def _over_examples(baseline: Evidence, arm: Evidence, arm_name: str, metric: str) -> list[SignificanceTest]:
+    """McNemar's test, with a bootstrap interval of the metric."""
+    theirs, ours = best_predictions(baseline.run.folder), best_predictions(arm.run.folder)
+    if not ours or not theirs or ours.labels != theirs.labels:
         return []
-    labels = theirs["labels"]
-    counts = disagreement(labels, theirs["predictions"], ours["predictions"])
-    estimate = bootstrap_metric(labels, theirs["predictions"], ours["predictions"], metric)
+    counts = disagreement(theirs.labels, theirs.predictions, ours.predictions)
+    effect = bootstrap_metric(theirs.labels, theirs.predictions, ours.predictions, metric)
     words = f"Both get the same of the {counts.n:,} examples right; {chance(counts.p)}."
     if counts.differing:
         only = f"{counts.only_baseline:,} only the baseline gets right, {counts.only_arm:,} only {arm_name}"
         words = f"{counts.differing:,} of {counts.n:,} examples differ ({only}); {chance(counts.p)}."
     return [
         SignificanceTest(
-            "exact McNemar", "examples", words, counts.p, estimate.value, estimate.interval, counts.n, seed
-        ),
+            "exact McNemar", "examples", words, counts.p, effect.value, effect.interval, counts.n, arm.seed
+        )
     ]
 
 
-def _by_sequences(baseline: Evidence, arm: Evidence, seed: int) -> list[SignificanceTest]:
-    ours, theirs = newest_losses(arm), newest_losses(baseline)
-    if not ours or not theirs or ours["tokens"] != theirs["tokens"]:
+def _over_sequences(baseline: Evidence, arm: Evidence) -> list[SignificanceTest]:
+    theirs, ours = best_losses(baseline.run.folder), best_losses(arm.run.folder)
+    if not ours or not theirs or ours.tokens != theirs.tokens:
         return []
-    estimate = perplexity_ratio(theirs["losses"], ours["losses"], theirs["tokens"])
-    spread = f" [{estimate.interval[0]:.3f}, {estimate.interval[1]:.3f}]" if estimate.interval else ""
-    words = f"Perplexity ratio {estimate.value:.3f}{spread} over {estimate.n:,} sequences; {chance(estimate.p)}."
-    value, interval = _as_delta(estimate, ratio=True)
+    effect = perplexity_ratio(theirs.losses, ours.losses, theirs.tokens)
+    spread = f" [{effect.interval[0]:.3f}, {effect.interval[1]:.3f}]" if effect.interval else ""
+    words = f"Perplexity ratio {effect.value:.3f}{spread} over {effect.n:,} sequences; {chance(effect.p)}."
+    value, interval = _as_delta(effect, ratio=True)
     return [
-        SignificanceTest("paired bootstrap and t", "sequences", words, estimate.p, value, interval, estimate.n, seed)
+        SignificanceTest("paired bootstrap and t", "sequences", words, effect.p, value, interval, effect.n, arm.seed)
     ]
 
 
-def _timing_test(baseline: Sequence[Evidence], arm: Sequence[Evidence]) -> list[SignificanceTest]:
+def _of_timing(baseline: Sequence[Evidence], arm: Sequence[Evidence]) -> list[SignificanceTest]:
     clocks = [[(e.started, e.values["step_time"]) for e in side if "step_time" in e.values] for side in (baseline, arm)]
-    estimate = interleaved(*clocks)
-    if estimate is None:
+    effect = interleaved(*clocks)
+    if effect is None:
         return []
-    value, interval = _as_delta(estimate, ratio=True)
+    value, interval = _as_delta(effect, ratio=True)
     spread = f" [{relative(interval[0])}, {relative(interval[1])}]" if interval else ""
-    said = chance(estimate.p) if estimate.p is not None else "no spread, so no test"
-    words = f"Time per step over {estimate.n} pairs of runs: {relative(value)}{spread}; {said}."
-    return [SignificanceTest("interleaved pairs, paired t", "timing", words, estimate.p, value, interval, estimate.n)]
+    result = chance(effect.p) if effect.p is not None else "no spread, so no test"
+    words = f"Time per step over {effect.n} pairs of runs: {relative(value)}{spread}; {result}."
+    return [SignificanceTest("interleaved pairs, paired t", "timing", words, effect.p, value, interval, effect.n)]
 
 
-def _as_delta(estimate: Estimate, ratio: bool) -> tuple[float, tuple[float, float] | None]:
+def _as_delta(effect: Effect, ratio: bool) -> tuple[float, tuple[float, float] | None]:
     if not ratio:
-        return estimate.value, estimate.interval
-    interval = (estimate.interval[0] - 1, estimate.interval[1] - 1) if estimate.interval else None
-    return estimate.value - 1, interval
+        return effect.value, effect.interval
+    interval = (effect.interval[0] - 1, effect.interval[1] - 1) if effect.interval else None
+    return effect.value - 1, interval

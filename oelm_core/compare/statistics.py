@@ -6,6 +6,14 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Integers = npt.NDArray[np.int64]
 
 LEVEL = 0.95
 DRAWS = 10_000
@@ -14,7 +22,7 @@ BOOTSTRAP_SEED = 20260207
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Effect:
     """A difference (or log ratio turned into a ratio) with its interval and p-value; None where it cannot be had."""
 
     value: float
@@ -78,7 +86,7 @@ def disagreement(labels: Sequence[int], baseline: Sequence[int], arm: Sequence[i
 
 def bootstrap_metric(
     labels: Sequence[int], baseline: Sequence[int], arm: Sequence[int], metric: str, draws: int = DRAWS
-) -> Estimate:
+) -> Effect:
     """Arm minus baseline in accuracy, f1 or matthews, with a paired bootstrap interval over examples.
 
     Examples fall into few (label, baseline, arm) kinds; redrawing their counts is the same as redrawing examples.
@@ -93,10 +101,10 @@ def bootstrap_metric(
     y, b, a = kinds
     difference = _score(weights, y, a, size, metric) - _score(weights, y, b, size, metric)
     low, high = np.quantile(difference[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(float(difference[0]), (float(low), float(high)), None, n)
+    return Effect(float(difference[0]), (float(low), float(high)), None, n)
 
 
-def _score(weights, labels, predictions, size: int, metric: str):  # type: ignore[no-untyped-def]
+def _score(weights: Floats, labels: Integers, predictions: Integers, size: int, metric: str) -> Floats:
     """[draws] metric values from weights [draws, kinds] and the label and prediction of each kind [kinds]."""
     import numpy as np
 
@@ -105,21 +113,24 @@ def _score(weights, labels, predictions, size: int, metric: str):  # type: ignor
         confusion[:, label, prediction] += weights[:, kind]
     correct = np.trace(confusion, axis1=1, axis2=2)
     total = confusion.sum((1, 2))
-    if metric == "accuracy":
-        return correct / total
     true, predicted = confusion.sum(2), confusion.sum(1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        if metric == "f1":  # binary: of class 1; more classes: their mean
+        score: Floats
+        if metric == "accuracy":
+            score = correct / total
+        elif metric == "f1":  # binary: of class 1; more classes: their mean
             per_class = np.nan_to_num(2 * np.diagonal(confusion, axis1=1, axis2=2) / (true + predicted))
-            return per_class[:, 1] if size == 2 else per_class.mean(1)
-        covariance = correct * total - (true * predicted).sum(1)
-        spread = np.sqrt((total**2 - (predicted**2).sum(1)) * (total**2 - (true**2).sum(1)))
-        return np.nan_to_num(covariance / spread)
+            score = per_class[:, 1] if size == 2 else per_class.mean(1)
+        else:  # Matthews
+            covariance = correct * total - (true * predicted).sum(1)
+            spread = np.sqrt((total**2 - (predicted**2).sum(1)) * (total**2 - (true**2).sum(1)))
+            score = np.nan_to_num(covariance / spread)
+    return score
 
 
 def perplexity_ratio(
     baseline: Sequence[float], arm: Sequence[float], tokens: Sequence[float], draws: int = DRAWS
-) -> Estimate:
+) -> Effect:
     """exp of the mean difference of negative log likelihood per token, paired by sequence.
 
     `baseline`, `arm`: summed nll of each sequence [sequences]; `tokens`: how many tokens each has. The interval is a
@@ -132,7 +143,7 @@ def perplexity_ratio(
     count = np.asarray(tokens, float)
     n, mean = len(difference), difference.sum() / count.sum()
     if n < 2:
-        return Estimate(math.exp(mean), None, None, n)
+        return Effect(math.exp(mean), None, None, n)
     spread = math.sqrt(n / (n - 1) * float(((difference - mean * count) ** 2).sum())) / count.sum()
     p = float(2 * student.sf(abs(mean) / spread, n - 1)) if spread > 0 else (1.0 if mean == 0 else 0.0)
     generator = np.random.default_rng(BOOTSTRAP_SEED)
@@ -142,10 +153,10 @@ def perplexity_ratio(
         picks = generator.integers(0, n, size=(min(block, draws - len(means)), n))
         means.extend(difference[picks].sum(1) / count[picks].sum(1))
     low, high = np.exp(np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
-    return Estimate(math.exp(mean), (float(low), float(high)), p, n)
+    return Effect(math.exp(mean), (float(low), float(high)), p, n)
 
 
-def over_seeds(baseline: Mapping[int, float], arm: Mapping[int, float], *, ratio: bool) -> tuple[str, Estimate] | None:
+def over_seeds(baseline: Mapping[int, float], arm: Mapping[int, float], *, ratio: bool) -> tuple[str, Effect] | None:
     """("paired t" | "Welch t", estimate) over seeds, or None with too few. With `ratio`, of logs, given as a ratio."""
     shared = sorted(set(baseline) & set(arm))
     if len(shared) >= 2:
@@ -155,7 +166,7 @@ def over_seeds(baseline: Mapping[int, float], arm: Mapping[int, float], *, ratio
     return None
 
 
-def paired_t(baseline: Sequence[float], arm: Sequence[float], *, ratio: bool) -> Estimate:
+def paired_t(baseline: Sequence[float], arm: Sequence[float], *, ratio: bool) -> Effect:
     """Arm minus baseline (or arm over baseline), paired; needs two pairs."""
     from scipy.stats import ttest_rel
 
@@ -169,7 +180,7 @@ def paired_t(baseline: Sequence[float], arm: Sequence[float], *, ratio: bool) ->
     return _back(mean, (interval.low, interval.high), float(outcome.pvalue), len(differences), ratio)
 
 
-def welch_t(baseline: Sequence[float], arm: Sequence[float], *, ratio: bool) -> Estimate:
+def welch_t(baseline: Sequence[float], arm: Sequence[float], *, ratio: bool) -> Effect:
     """As paired_t for seeds that do not match: unequal variances allowed."""
     from scipy.stats import ttest_ind
 
@@ -182,11 +193,11 @@ def welch_t(baseline: Sequence[float], arm: Sequence[float], *, ratio: bool) -> 
     return _back(mean, (interval.low, interval.high), float(outcome.pvalue), min(len(base), len(other)), ratio)
 
 
-def interleaved(baseline: Sequence[tuple[float, float]], arm: Sequence[tuple[float, float]]) -> Estimate | None:
-    """Step-time ratio arm/baseline from neighbouring runs; inputs are (start time, step time) of each run.
+def interleaved(baseline: Sequence[tuple[float, float]], arm: Sequence[tuple[float, float]]) -> Effect | None:
+    """Step-time ratio arm/baseline from runs in turns; inputs are (start time, step time) of each run.
 
-    Each run of the arm is paired with the nearest unused baseline run in start order, so drift of the machine hits
-    both sides alike. None when there are fewer than two pairs.
+    The first run of one is paired with the first of the other, and so on, so drift of the machine hits both sides
+    alike. None when there are fewer than two pairs.
     """
     pairs = list(zip(sorted(baseline), sorted(arm), strict=False))
     if len(pairs) < 2:
@@ -207,7 +218,7 @@ def _scale(values: Sequence[float], ratio: bool) -> list[float]:
     return [math.log(value) for value in values] if ratio else list(values)
 
 
-def _back(mean: float, interval: tuple[float, float] | None, p: float | None, n: int, ratio: bool) -> Estimate:
+def _back(mean: float, interval: tuple[float, float] | None, p: float | None, n: int, ratio: bool) -> Effect:
     if not ratio:
-        return Estimate(mean, interval, p, n)
-    return Estimate(math.exp(mean), (math.exp(interval[0]), math.exp(interval[1])) if interval else None, p, n)
+        return Effect(mean, interval, p, n)
+    return Effect(math.exp(mean), (math.exp(interval[0]), math.exp(interval[1])) if interval else None, p, n)

@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+import operator
+from typing import Literal
 
+from oelm_core.compare.settings import TargetBound
 from oelm_core.formatting import metric_value
 from oelm_core.metric import metric_named
 
 Verdict = Literal["met", "missed", "unknown", "no target"]
+_HOLDS = {">": operator.gt, ">=": operator.ge, "<=": operator.le}
 
 
-def judge(
-    target: Mapping[str, Any] | None, value: float | None, baseline: float | None, headline: str
-) -> tuple[Verdict, str]:
+def target_verdict(target: TargetBound | None, value: float | None, baseline: float | None) -> tuple[Verdict, str]:
     """(verdict, why) of the arm's `value` of the target's metric. `baseline` is the baseline's value of the same."""
-    if not target:
+    if target is None:
         return "no target", "the preset states no target"
-    metric = str(target.get("metric") or headline)
-    sign, bound = next((s, target[k]) for k, s in _SIGNS.items() if target.get(k) is not None)
-    said = describe(target, baseline)
+    aim = describe_target(target, baseline)
     if value is None:
-        return "unknown", f"{said}, not measured"
-    if target.get("of") == "baseline":
+        return "unknown", f"{aim}, not measured"
+    bound = target.bound
+    if target.of_baseline:
         if baseline is None:
-            return "unknown", f"{said}, which is not known"
-        bound = bound * baseline
-    met = {">": value > bound, ">=": value >= bound, "<=": value <= bound}[sign]
-    return ("met" if met else "missed"), f"{said}, measured {metric_value(metric, value, unit=True)}"
+            return "unknown", f"{aim}, which is not known"
+        bound *= baseline
+    met = _HOLDS[target.sign](value, bound)
+    return ("met" if met else "missed"), f"{aim}, measured {metric_value(target.metric, value, unit=True)}"
 
 
-_SIGNS = {"above": ">", "at_least": ">=", "at_most": "<="}
-
-
-def describe(target: Mapping[str, Any], baseline: float | None = None) -> str:
+def describe_target(target: TargetBound, baseline: float | None = None) -> str:
     """The target as a reader writes it: "accuracy > 80 %", "perplexity <= 1.05 x baseline (4.483)"."""
-    metric = str(target["metric"])
-    sign, bound = next((s, target[k]) for k, s in _SIGNS.items() if target.get(k) is not None)
-    if target.get("of") == "baseline":
+    metric, sign, bound, of_baseline = target
+    if of_baseline:
         limit = f" ({metric_value(metric, bound * baseline, unit=True)})" if baseline is not None else ""
         return f"{metric} {sign} {bound:g} x baseline{limit}"
     shown = f"{bound * 100:g} %" if metric_named(metric).is_share else f"{bound:g}"

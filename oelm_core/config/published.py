@@ -33,6 +33,8 @@ class Claim(Section):
     source: str
     """File name of the report; figures from the author's repository start with `repo:`."""
     note: str | None = None
+    projected: bool = False
+    """The author's forecast or estimate, not a measurement."""
     arms: list[str] = []
     """The arm a figure is about, then what it is compared with; unless said, the preset and its baseline."""
     settings: dict[str, Any] = {}

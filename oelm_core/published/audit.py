@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from oelm_core.compare.audit import Subject, audit_ablation, audit_pair, is_ablation, merged, ordered
-from oelm_core.compare.comparison import Finding
-from oelm_core.compare.control_presets import Controls
-from oelm_core.compare.settings import LABELS, settings_of, shown
+from oelm_core.compare.arms import ArmEvidence
+from oelm_core.compare.audit import audit_ablation, audit_pair, is_ablation
+from oelm_core.compare.comparison import Comparison, Finding, sort_findings
+from oelm_core.compare.control_presets import ControlPresets
+from oelm_core.compare.settings import LABELS, Config, settings_of, shown
 from oelm_core.config import as_dict, merge
 from oelm_core.errors import LabError
 from oelm_core.formatting import relative
-from oelm_core.published.figures import Figure, derived, figures_of, of, study_figures
-from oelm_core.published.kept_census import kept_census
-from oelm_core.published.parameters import Census, parameters
+from oelm_core.method.facts import Count
+from oelm_core.published.figures import Figure, derived, figures_of, named, study_figures
+from oelm_core.published.parameters import ABOUT, count_parameters, parameters
 from oelm_core.published.results import (
     averages,
     best_against_curve,
@@ -30,86 +33,110 @@ if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
 
 
+@dataclass(frozen=True)
+class PublishedTables:
+    """Everything the author reported, as figures."""
+
+    catalogue: Catalogue
+    experiments: list[Experiment]
+    """Those with published figures."""
+    figures: dict[str, list[Figure]]
+    """By preset."""
+    results: dict[str, Figure]
+    """By preset: its headline metric, where it was published."""
+    study_claims: dict[str, list[Figure]]
+    """By study."""
+
+    def find(self, name: str | None) -> Experiment | None:
+        return next((one for one in self.experiments if one.id.lower() == (name or "").lower()), None)
+
+    def claims_about(self, arm: Experiment, reference: Experiment) -> list[Figure]:
+        """Claims that compare `arm` with `reference`: by name, or unnamed ones of the arm against its baseline."""
+        own, pair = self.figures[arm.id], (arm.id.lower(), reference.id.lower())
+        unnamed = [c for c in own if not c.arms] if self.find(arm.baseline) is reference else []
+        every = [*own, *(claim for claims in self.study_claims.values() for claim in claims)]
+        about_pair = [claim for claim in every if tuple(map(str.lower, claim.arms)) == pair]
+        return list({(claim.what, claim.value): claim for claim in [*unnamed, *about_pair]}.values())
+
+
+CountParameters = Callable[["Experiment"], Count]
+
+
 def audit_published(
-    catalogue: Catalogue, *, only: Sequence[str] | None = None, census: Census | None = None, count: bool = True
+    catalogue: Catalogue, *, only: Sequence[str] | None = None, census: CountParameters | None = count_parameters
 ) -> list[Finding]:
     """Findings about all published figures in the catalogue, worst first; nothing is known beforehand.
 
-    `only`: preset ids to restrict it to. `census`: counts parameters of an experiment; the meta device's by default,
-    which takes seconds the first time. `count=False` leaves parameters out.
+    `only`: preset ids to restrict it to. `census=None` leaves parameters out: counting takes seconds the first time.
     """
+    tables = _read_tables(catalogue, only)
+    found = _pairs(tables)
+    for experiment in tables.experiments:
+        figures = tables.figures[experiment.id]
+        found += granularity(experiment, figures) + best_against_curve(experiment, figures)
+        found += perplexity_and_loss(experiment, figures)
+        found += times(experiment, figures, as_run_config(experiment))
+    if census is not None:
+        found += _parameters(tables, census)
+    found += _studies(tables)
+    return sort_findings(_with_sources(found, tables.experiments))
+
+
+def with_published_audit(comparison: Comparison, catalogue: Catalogue) -> Comparison:
+    """The comparison with the audit of what the author published about its presets."""
+    presets = [arm.preset for group in comparison.groups for arm in group.arms]
+    return dataclasses.replace(comparison, published=tuple(audit_published(catalogue, only=presets)))
+
+
+def as_run_config(experiment: Experiment) -> Config:
+    """The recipe as the author ran it: the preset's, with `published.as_run` on top."""
+    return merge(as_dict(experiment), experiment.published.as_run if experiment.published else {})
+
+
+def _read_tables(catalogue: Catalogue, only: Sequence[str] | None) -> PublishedTables:
     wanted = {name.lower() for name in only} if only is not None else None
-    told = [
+    experiments = [
         experiment
         for experiment in catalogue.experiments.values()
         if experiment.published and (wanted is None or experiment.id.lower() in wanted)
     ]
     claims = {study.id: study_figures(study) for study in catalogue.studies.values()}
-    known = {e.id: figures_of(e, [c for group in claims.values() for c in group]) for e in told}
-    values = {e.id: headline for e in told if (headline := _headline(e, known[e.id]))}
-    found = _pairs(catalogue, told, known, values, claims)
-    for experiment in told:
-        figures = known[experiment.id]
-        found += granularity(experiment, figures) + best_against_curve(experiment, figures)
-        found += perplexity_and_loss(experiment, figures)
-        found += times(experiment, figures, as_run_config(experiment))
-    if count:
-        found += _parameters(told, known, census or kept_census)
-    found += _studies(catalogue, told, known, values, claims)
-    return merged(ordered(_with_sources(found, told)))
+    every = [claim for group in claims.values() for claim in group]
+    figures = {experiment.id: figures_of(experiment, every) for experiment in experiments}
+    results = {one.id: found[0] for one in experiments if (found := named(figures[one.id], one.metric))}
+    return PublishedTables(catalogue, experiments, figures, results, claims)
 
 
-def as_run_config(experiment: Experiment) -> dict[str, Any]:
-    """The recipe as the author ran it: the preset's, with `published.as_run` on top."""
-    config = as_dict(experiment)
-    over = experiment.published.as_run if experiment.published else {}
-    return merge(config, over)
+def _arm(experiment: Experiment) -> ArmEvidence:
+    return ArmEvidence(experiment.id, as_run_config(experiment), (), experiment.id, as_dict(experiment))
 
 
-def _headline(experiment: Experiment, figures: Sequence[Figure]) -> Figure | None:
-    return next(iter(of(figures, experiment.metric)), None)
-
-
-def _subject(experiment: Experiment) -> Subject:
-    return Subject(experiment.id, as_run_config(experiment), (), experiment.id, as_dict(experiment))
-
-
-def _pairs(
-    catalogue: Catalogue,
-    told: Sequence[Experiment],
-    known: dict[str, list[Figure]],
-    values: dict[str, Figure],
-    claims: Mapping[str, Sequence[Figure]],
-) -> list[Finding]:
-    by_id = {experiment.id.lower(): experiment for experiment in told}
-    controls = Controls(catalogue)
+def _pairs(tables: PublishedTables) -> list[Finding]:
+    controls = ControlPresets(tables.catalogue)
     found: list[Finding] = []
-    for arm in told:
-        base = by_id.get((arm.baseline or "").lower())
+    for place, arm in enumerate(tables.experiments):
+        base = tables.find(arm.baseline)
         if base is None:
             continue
-        pair_claims = _claims_about(arm, base, known[arm.id], claims)
-        quoted = of(known[arm.id], f"baseline_{arm.metric}")
-        if quoted:
-            found += _quoted_baselines(arm, known[arm.id], values, quoted)
-        elif arm.id in values and base.id in values:
-            found += audit_pair(_subject(base), _subject(arm), controls)
-            found += one_seed(arm, base, values) + differences(pair_claims, arm, base, values)
-        found += speed_up(pair_claims, arm, base, known, _timing_control(catalogue, arm, base))
-        for place, other in enumerate(told):
+        claims = tables.claims_about(arm, base)
+        if _quoted_baselines(arm, tables):
+            found += _paired_recipes(arm, tables)
+        elif arm.id in tables.results and base.id in tables.results:
+            found += audit_pair(_arm(base), _arm(arm), controls)
+            found += one_seed(arm, base, tables.results) + differences(claims, arm, base, tables.results)
+        found += speed_up(claims, arm, base, tables.figures, _timing_control(tables.catalogue, arm, base))
+        for other_place, other in enumerate(tables.experiments):
             if other is not base and other is not arm:
-                found += differences(_claims_about(arm, other, known[arm.id], claims), arm, other, values)
-            if place > told.index(arm) and _is_published_ablation(arm, other, known, values):
-                found += audit_ablation(_subject(arm), _subject(other), controls)
+                found += differences(tables.claims_about(arm, other), arm, other, tables.results)
+            if other_place > place and _is_published_ablation(arm, other, tables):
+                found += audit_ablation(_arm(arm), _arm(other), controls)
     return found
 
 
-def _is_published_ablation(
-    one: Experiment, other: Experiment, known: dict[str, list[Figure]], values: dict[str, Figure]
-) -> bool:
+def _is_published_ablation(one: Experiment, other: Experiment, tables: PublishedTables) -> bool:
     same = one.baseline == other.baseline and one.data.name == other.data.name and one.model.name == other.model.name
-    both = one.id in values and other.id in values
-    elsewhere = any(of(known[e.id], f"baseline_{e.metric}") for e in (one, other))  # measured in another series
+    both = one.id in tables.results and other.id in tables.results
+    elsewhere = _quoted_baselines(one, tables) or _quoted_baselines(other, tables)  # measured in another series
     return same and both and not elsewhere and is_ablation(as_run_config(one), as_run_config(other))
 
 
@@ -122,84 +149,67 @@ def _timing_control(catalogue: Catalogue, arm: Experiment, base: Experiment) -> 
     return f"oelm run {base.id} {arm.id} --seed 42 --seed 43 --seed 44"
 
 
-def _claims_about(
-    arm: Experiment, reference: Experiment, own: Sequence[Figure], claims: Mapping[str, Sequence[Figure]]
-) -> list[Figure]:
-    """Claims that compare `arm` with `reference`: by name, or unnamed ones of the arm against its baseline."""
-    pair = (arm.id.lower(), reference.id.lower())
-    named = [
-        c for c in [*own, *(c for group in claims.values() for c in group)] if tuple(map(str.lower, c.arms)) == pair
-    ]
-    unnamed = [c for c in own if not c.arms] if (arm.baseline or "").lower() == reference.id.lower() else []
-    unique = {(c.what, c.value): c for c in [*unnamed, *named]}
-    return list(unique.values())
+def _quoted_baselines(arm: Experiment, tables: PublishedTables) -> list[Figure]:
+    """Baseline figures that the author quotes with an arm, from another series than the baseline preset's."""
+    return named(tables.figures[arm.id], f"baseline_{arm.metric}")
 
 
-def _quoted_baselines(
-    arm: Experiment, figures: Sequence[Figure], values: dict[str, Figure], quoted: Sequence[Figure]
-) -> list[Finding]:
+def _paired_recipes(arm: Experiment, tables: PublishedTables) -> list[Finding]:
     """An arm compared with quoted baseline figures: which pair of recipes does a claimed gap really compare?"""
-    ours = values.get(arm.id)
+    ours = tables.results.get(arm.id)
     if ours is None:
         return []
-    own = merge(as_run_config(arm), ours.settings or {})
+    recipe = as_run_config(arm)
+    own = merge(recipe, ours.settings)
+    quoted = _quoted_baselines(arm, tables)
     gaps = [(base, derived("gap", lambda a, b: a / b - 1, ours, base)) for base in quoted]
+    changes = {base.value: _differing(own, merge(recipe, base.settings)) for base in quoted}
     found = []
-    for claim in of(figures, "relative_delta"):
-        matching = [(base, gap) for base, gap in gaps if gap.agrees(claim)]
+    for claim in named(tables.figures[arm.id], "relative_delta"):
+        matching = [base for base, gap in gaps if gap.agrees(claim)]
         if not matching:
-            nearest_base, nearest = min(gaps, key=lambda pair: abs(pair[1].value - claim.value))
+            base, nearest = min(gaps, key=lambda pair: abs(pair[1].value - claim.value))
             why = (
-                f"gap given as {relative(claim.value)}, but {ours.value:g} against {nearest_base.value:g} "
+                f"gap given as {relative(claim.value)}, but {ours.value:g} against {base.value:g} "
                 f"make {relative(nearest.value)}."
             )
             found.append(Finding("breaks", "ratio", (arm.id,), why, None, claim.source))
             continue
-        base = matching[0][0]
-        changed = _differing(own, merge(as_run_config(arm), base.settings or {}))
-        if not changed:
+        base = matching[0]
+        if not changes[base.value]:
             continue
-        fair = [g for b, g in gaps if not _differing(own, merge(as_run_config(arm), b.settings or {}))]
+        fair = [gap for other, gap in gaps if not changes[other.value]]
         instead = f" The pair with equal settings makes {relative(fair[0].value)}." if fair else ""
-        said = "; ".join(f"{LABELS[name]} {shown(name, a)} vs {shown(name, b)}" for name, a, b in changed)
+        each = "; ".join(f"{LABELS[name]} {shown(name, a)} vs {shown(name, b)}" for name, a, b in changes[base.value])
         why = (
-            f"{relative(claim.value)} compares {ours.value:g} with {base.value:g}, two recipes ({said}): "
+            f"{relative(claim.value)} compares {ours.value:g} with {base.value:g}, two recipes ({each}): "
             f"the gap is not the method's alone.{instead}"
         )
-        found.append(Finding("confounds", "paired recipes", (arm.id,), why, None, claim.source))
+        found.append(Finding("confounds", "paired-recipes", (arm.id,), why, None, claim.source))
     return found
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+def _differing(one: Config, other: Config) -> list[tuple[str, Any, Any]]:
     first, second = settings_of(one), settings_of(other)
     return [(name, first[name], second[name]) for name in first if first[name] != second[name]]
 
 
-def _studies(
-    catalogue: Catalogue,
-    told: Sequence[Experiment],
-    known: dict[str, list[Figure]],
-    values: dict[str, Figure],
-    claims: Mapping[str, Sequence[Figure]],
-) -> list[Finding]:
-    by_id = {experiment.id.lower(): experiment for experiment in told}
+def _studies(tables: PublishedTables) -> list[Finding]:
     found: list[Finding] = []
-    for study in catalogue.studies.values():
-        arms = [by_id[arm.lower()] for arm in study.arms if arm.lower() in by_id]
-        pairs = [(arm, by_id[arm.baseline.lower()]) for arm in arms if arm.baseline and arm.baseline.lower() in by_id]
-        found += averages(study.id, claims[study.id], pairs, values)
-        if of(claims[study.id], "step_time_run"):
+    for study in tables.catalogue.studies.values():
+        claims = tables.study_claims[study.id]
+        arms = [arm for name in study.arms if (arm := tables.find(name))]
+        pairs = [(arm, base) for arm in arms if (base := tables.find(arm.baseline))]
+        found += averages(study.id, claims, pairs, tables.results)
+        if named(claims, "step_time_run"):
             for arm, base in pairs:
-                found += timing_runs(arm, base, claims[study.id], known)
+                found += timing_runs(arm, base, claims, tables.figures)
     return found
 
 
-def _parameters(told: Sequence[Experiment], known: dict[str, list[Figure]], census: Census) -> list[Finding]:
-    about = ("total", "trainable", "frozen", "frozen_share", "saved_share", "checkpoint_mib")
-    affected = [experiment for experiment in told if of(known[experiment.id], *about)]
-    if not affected:
-        return []
-    counted: dict[str, Mapping[str, Any]] = {}
+def _parameters(tables: PublishedTables, census: CountParameters) -> list[Finding]:
+    affected = [experiment for experiment in tables.experiments if named(tables.figures[experiment.id], *ABOUT)]
+    counted: dict[str, Count] = {}
     found: list[Finding] = []
     for experiment in affected:
         try:
@@ -209,29 +219,23 @@ def _parameters(told: Sequence[Experiment], known: dict[str, list[Figure]], cens
             found.append(Finding("note", "parameters", (experiment.id,), why))
     for experiment in affected:
         if experiment.id in counted:
-            shares = _shares_of_others(experiment, affected, counted)
-            found += parameters(experiment, known[experiment.id], counted[experiment.id], shares)
+            others = [other for other in affected if other.model.name != experiment.model.name]
+            shares = {
+                other.model.name: counts.frozen / counts.total
+                for other in others
+                if (counts := counted.get(other.id)) and counts.frozen
+            }
+            found += parameters(experiment, tables.figures[experiment.id], counted[experiment.id], shares)
     return found
 
 
-def _shares_of_others(
-    experiment: Experiment, affected: Sequence[Experiment], counted: Mapping[str, Mapping[str, Any]]
-) -> dict[str, float]:
-    return {
-        other.model.name: counted[other.id]["frozen"] / counted[other.id]["total"]
-        for other in affected
-        if other.id in counted and other.model.name != experiment.model.name and counted[other.id]["frozen"]
-    }
-
-
-def _with_sources(findings: Sequence[Finding], told: Sequence[Experiment]) -> list[Finding]:
+def _with_sources(findings: Sequence[Finding], experiments: Sequence[Experiment]) -> list[Finding]:
     """A finding about settings cites the documents of its arms; one about a baseline says how surely it is known."""
-    source = {experiment.id: experiment.published.source for experiment in told if experiment.published}
-    notes = {experiment.id: experiment.published.as_run_note for experiment in told if experiment.published}
+    published = {experiment.id: experiment.published for experiment in experiments if experiment.published}
     filled = []
     for finding in findings:
-        cited = finding.source or ", ".join(dict.fromkeys(source[arm] for arm in finding.arms if arm in source))
-        known = notes.get(finding.arms[0], "") if finding.what == "true baseline" else ""
-        why = f"{finding.why} {known}".strip()
-        filled.append(Finding(finding.grade, finding.what, finding.arms, why, finding.settle_with, cited or None))
+        about = [published[arm] for arm in finding.arms if arm in published]
+        source = finding.source or ", ".join(dict.fromkeys(one.source for one in about)) or None
+        how_sure = about[0].as_run_note if finding.code == "untouched-baseline" and about else ""
+        filled.append(dataclasses.replace(finding, why=f"{finding.why} {how_sure}".strip(), source=source))
     return filled

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from oelm_core.config import Experiment, Study
+    from oelm_core.config import Claim, Experiment, Study
 
 TIMES = ("seconds", "training_seconds", "clock_start", "clock_end", "seconds_to_80", "seconds_to_90")
 
@@ -23,12 +23,10 @@ class Figure:
     high: float
     source: str = ""
     arms: tuple[str, ...] = ()
-    settings: dict[str, Any] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Those it was obtained with, where they differ from the recipe."""
     projected: bool = False
     """Not measured: the author's forecast or estimate."""
-
-    def __hash__(self) -> int:
-        return hash((self.what, self.value, self.source, self.arms))
 
     def agrees(self, other: Figure, slack: float = 0.0) -> bool:
         """Whether some pair of unrounded values could be equal; `slack` is relative."""
@@ -62,6 +60,11 @@ def derived(what: str, compute: Callable[..., float], *inputs: Figure, source: s
     return Figure(what, compute(*(given.value for given in inputs)), min(values), max(values), source)
 
 
+def mean_figure(what: str, figures: Sequence[Figure]) -> Figure:
+    each = ([one.value, one.low, one.high] for one in figures)
+    return Figure(what, *(sum(ends) / len(figures) for ends in zip(*each, strict=True)))
+
+
 def figures_of(experiment: Experiment, study_claims: Sequence[Figure] = ()) -> list[Figure]:
     """Everything published about an experiment, each (what, value, source) once."""
     published = experiment.published
@@ -84,9 +87,8 @@ def figures_of(experiment: Experiment, study_claims: Sequence[Figure] = ()) -> l
     return [one for one in unique.values() if one.what != "step_time_run"] + runs
 
 
-def claim_figure(claim: Any) -> Figure:
-    projected = any(word in (claim.note or "") for word in ("projected", "estimated"))
-    more = {"arms": tuple(claim.arms), "settings": dict(claim.settings) or None, "projected": projected}
+def claim_figure(claim: Claim) -> Figure:
+    more = {"arms": tuple(claim.arms), "settings": dict(claim.settings), "projected": claim.projected}
     return figure(claim.what, claim.value, claim.source, **more)
 
 
@@ -94,7 +96,7 @@ def study_figures(study: Study) -> list[Figure]:
     return [claim_figure(claim) for claim in study.claims]
 
 
-def of(figures: Sequence[Figure], *names: str) -> list[Figure]:
+def named(figures: Sequence[Figure], *names: str) -> list[Figure]:
     return [one for one in figures if one.what in names]
 
 

@@ -1,49 +1,83 @@
-"""Checks of published parameter counts and checkpoint sizes against a count on the meta device."""
+"""Checks of published parameter counts and checkpoint sizes against a count on the meta device, which is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from oelm_core.compare.comparison import Finding
+from oelm_core.compare.comparison import Finding, Grade
 from oelm_core.formatting import percent
-from oelm_core.published.figures import Figure, of
+from oelm_core.method.facts import Count
+from oelm_core.published.figures import Figure, named
+from oelm_core.runs.folder import home, read_record, write_record
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
 
-Census = Callable[["Experiment"], Mapping[str, Any]]
+ABOUT = ("total", "trainable", "frozen", "frozen_share", "saved_share", "checkpoint_mib")
+"""Claims that are checked here."""
 MIB = 2**20
 ADAM = 8
 """Bytes of AdamW's two moments per trained parameter; weights are 4."""
 
 
+def count_parameters(experiment: Experiment) -> Count:
+    """Parameters of an experiment, from the cache if they were counted before: counting loads torch.
+
+    Arms that differ only in data or rates are counted once; the answer only changes with the code.
+    """
+    alike = (experiment.model, experiment.data.classes, experiment.method.model_copy(update={"name": ""}))
+    name = hashlib.sha256(f"{_code()} {alike!r}".encode()).hexdigest()[:16]
+    path = home() / "cache" / "census" / f"{name}.json"
+    kept = read_record(path, Count)
+    if kept is not None and kept.total:
+        return kept
+    from oelm_core.method.census import census_of  # late: counting needs torch, which this room must not load
+
+    found = census_of(experiment)
+    counted = Count(found.total or 0, found.trainable or 0, found.frozen or 0)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_record(path, counted)
+    except OSError:
+        pass  # a home that cannot be written only costs the time to count again
+    return counted
+
+
+@functools.cache
+def _code() -> str:
+    """Names the code that decides a count."""
+    core = Path(__file__).parent.parent
+    files = [core / "method" / "census.py", core / "method" / "freezing.py", *sorted((core / "models").glob("*.py"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
 def parameters(
-    experiment: Experiment, figures: Sequence[Figure], counted: Mapping[str, Any], others: Mapping[str, float]
+    experiment: Experiment, figures: Sequence[Figure], counted: Count, others: Mapping[str, float]
 ) -> list[Finding]:
-    """`counted`: {total, trainable, frozen}; `others`: frozen shares of the other models, to name a copied one."""
+    """`others`: frozen shares of the other models, to name a copied one."""
     found = []
     evidence = _checkpoint_evidence(figures, counted)
-    for name in ("total", "trainable", "frozen"):
-        for claim in of(figures, name):
-            if not claim.low <= counted[name] <= claim.high:
+    for name, count in (("total", counted.total), ("trainable", counted.trainable), ("frozen", counted.frozen)):
+        for claim in named(figures, name):
+            if not claim.low <= count <= claim.high:
                 given = f"{claim.value / 1e6:,.4g}M"
-                why = f"{name} parameters given as {given}; counted, they are {counted[name]:,}.{evidence}"
+                why = f"{name} parameters given as {given}; counted, they are {count:,}.{evidence}"
                 found.append(Finding("breaks", "parameters", (experiment.id,), why, None, claim.source))
-    share = counted["frozen"] / counted["total"]
-    for claim in of(figures, "frozen_share", "saved_share"):
+    share = counted.frozen / counted.total
+    for claim in named(figures, "frozen_share", "saved_share"):
         if not claim.low <= share <= claim.high:
             copied = [model for model, other in others.items() if claim.low <= other <= claim.high]
-            whose = f" {percent(claim.value, 1)} is the share of {copied[0]}." if copied else ""
-            said = "estimated" if claim.projected else "said"
             given, true = percent(claim.value, 1), percent(share, 1)
-            why = f"{given} of the parameters are {said} to be saved; counted, it is {true}.{whose}"
-            found.append(
-                Finding(
-                    "note" if claim.projected else "breaks", "parameters", (experiment.id,), why, None, claim.source
-                )
-            )
-    for claim in of(figures, "checkpoint_mib"):
+            whose = f" {given} is the share of {copied[0]}." if copied else ""
+            by = "estimated" if claim.projected else "said"
+            why = f"{given} of the parameters are {by} to be saved; counted, it is {true}.{whose}"
+            grade: Grade = "note" if claim.projected else "breaks"
+            found.append(Finding(grade, "parameters", (experiment.id,), why, None, claim.source))
+    for claim in named(figures, "checkpoint_mib"):
         expected = checkpoint_mib(counted)
         if abs(expected / claim.value - 1) > 0.05:
             why = f"a checkpoint of {claim.value:g} MiB is listed; weights and AdamW's moments take {expected:.0f} MiB."
@@ -51,13 +85,13 @@ def parameters(
     return found
 
 
-def checkpoint_mib(counted: Mapping[str, Any]) -> float:
-    return float(4 * counted["total"] + ADAM * counted["trainable"]) / MIB
+def checkpoint_mib(counted: Count) -> float:
+    return (4 * counted.total + ADAM * counted.trainable) / MIB
 
 
-def _checkpoint_evidence(figures: Sequence[Figure], counted: Mapping[str, Any]) -> str:
+def _checkpoint_evidence(figures: Sequence[Figure], counted: Count) -> str:
     """Whether the author's own checkpoint size bears out the count."""
-    for claim in of(figures, "checkpoint_mib"):
+    for claim in named(figures, "checkpoint_mib"):
         if abs(checkpoint_mib(counted) / claim.value - 1) < 0.01:
             return f" The author's own checkpoint of {claim.value:g} MiB agrees with the count."
     return ""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from oelm_core.compare.comparison import Finding
 from oelm_core.compare.statistics import mcnemar_range
 from oelm_core.formatting import listed, metric_value, p_value, percent, points, relative
-from oelm_core.published.figures import Figure, derived, figure, of, sources
+from oelm_core.metric import metric_named
+from oelm_core.published.figures import Figure, derived, figure, mean_figure, named, sources
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
@@ -20,7 +21,7 @@ def granularity(experiment: Experiment, figures: Sequence[Figure]) -> list[Findi
     n = experiment.data.eval_examples
     if not n or not experiment.published:
         return []
-    claimed = [("", one) for one in of(figures, "accuracy", "best_accuracy")]
+    claimed = [("", one) for one in named(figures, "accuracy", "best_accuracy")]
     source = experiment.published.source
     claimed += [
         (f" at step {point.step:,}", figure("accuracy", point.accuracy, point.source or source))
@@ -32,9 +33,11 @@ def granularity(experiment: Experiment, figures: Sequence[Figure]) -> list[Findi
     ]
     if not impossible:
         return []
-    said = [f"{percent(one.value)}{where} (nearest {_nearest(one, n)})" for where, one in impossible]
-    why = f"{listed(said)} cannot be a share of {n:,} examples: no whole number of right answers gives it."
-    return [Finding("breaks", "granularity", (experiment.id,), why, None, sources(*(one for _, one in impossible)))]
+    each = [f"{percent(one.value)}{where} (nearest {_nearest(one, n)})" for where, one in impossible]
+    why = f"{listed(each)} cannot be a share of {n:,} examples: no whole number of right answers gives it."
+    source = sources(*(one for _, one in impossible))
+    values = tuple(one.value for where, one in impossible if not where)
+    return [Finding("breaks", "granularity", (experiment.id,), why, None, source, values)]
 
 
 def _near(one: Figure, n: int) -> range:
@@ -50,30 +53,31 @@ def best_against_curve(experiment: Experiment, figures: Sequence[Figure]) -> lis
     """The best of a run cannot be worse than a point of its own curve."""
     if not experiment.published:
         return []
-    lower = experiment.metric in ("perplexity", "loss")
+    higher = metric_named(experiment.metric).higher_is_better
     points_of = [(p.step, getattr(p, experiment.metric, None)) for p in experiment.published.curve]
     curve = [(step, value) for step, value in points_of if value is not None]
-    claims = of(figures, experiment.metric, f"best_{experiment.metric}")
+    claims = named(figures, experiment.metric, f"best_{experiment.metric}")
     if not curve or not claims:
         return []
-    best = (min if lower else max)(claims, key=lambda one: one.value)
-    step, peak = (min if lower else max)(curve, key=lambda point: point[1])
+    pick = max if higher else min
+    best = pick(claims, key=lambda one: one.value)
+    step, peak = pick(curve, key=lambda point: point[1])
     top = figure(experiment.metric, peak)
-    worse = best.low > top.high if lower else best.high < top.low
+    worse = best.high < top.low if higher else best.low > top.high
     if not worse:
         return []
     shown = [metric_value(experiment.metric, value, unit=True) for value in (best.value, peak)]
     why = (
         f"the best {experiment.metric} is given as {shown[0]}, but the run's own curve has {shown[1]} at step {step:,}."
     )
-    return [Finding("breaks", "best and curve", (experiment.id,), why, None, best.source)]
+    return [Finding("breaks", "best-below-curve", (experiment.id,), why, None, best.source)]
 
 
 def perplexity_and_loss(experiment: Experiment, figures: Sequence[Figure]) -> list[Finding]:
     """Perplexity is exp of the loss, for the result and for every point of the curve."""
     if experiment.metric != "perplexity" or not experiment.published:
         return []
-    pairs = [("", ppl, loss) for ppl in of(figures, "perplexity") for loss in of(figures, "loss")]
+    pairs = [("", ppl, loss) for ppl in named(figures, "perplexity") for loss in named(figures, "loss")]
     for point in experiment.published.curve:
         if point.perplexity is not None and point.loss is not None:
             where = f" at step {point.step:,}"
@@ -86,7 +90,7 @@ def perplexity_and_loss(experiment: Experiment, figures: Sequence[Figure]) -> li
         if not expected.agrees(perplexity):
             why = f"perplexity {perplexity.value:g}{where} is not exp({loss.value:g}) = {expected.value:.3f}."
             found.append(
-                Finding("breaks", "perplexity and loss", (experiment.id,), why, None, sources(perplexity, loss))
+                Finding("breaks", "perplexity-and-loss", (experiment.id,), why, None, sources(perplexity, loss))
             )
     return found
 
@@ -105,11 +109,11 @@ def differences(
             expected = derived("gap", (lambda a, b: a / b - 1) if relative_gap else (lambda a, b: a - b), ours, theirs)
             show: Callable[[float], str] = relative if relative_gap else points
         elif claim.what == "retention":
-            expected, show = derived("retention", lambda a, b: a / b, ours, theirs), _share
+            expected, show = derived("retention", lambda a, b: a / b, ours, theirs), percent
         elif claim.what == f"target_{arm.metric}" and arm.target and arm.target.of:
             factor = arm.target.at_most or arm.target.at_least or 1.0
             expected = derived("target", lambda b, by=factor: b * by, theirs)
-            show = _plain
+            show = "{:.3f}".format
         else:
             continue
         if not expected.agrees(claim):
@@ -120,20 +124,10 @@ def differences(
     return found
 
 
-def _share(value: float) -> str:
-    return percent(value)
-
-
-def _plain(value: float) -> str:
-    return f"{value:.3f}"
-
-
-def _shown(experiment: Experiment, value: Figure) -> str:
-    return (
-        metric_value(experiment.metric, value.value, unit=True)
-        if experiment.metric != "perplexity"
-        else f"{value.value:g}"
-    )
+def _shown(experiment: Experiment, figure: Figure) -> str:
+    if experiment.metric == "perplexity":
+        return f"{figure.value:g}"  # as it was written
+    return metric_value(experiment.metric, figure.value, unit=True)
 
 
 def averages(
@@ -150,10 +144,10 @@ def averages(
             show: Callable[[float], str] = points
         elif claim.what == "mean_retention":
             each = [derived("retention", lambda a, b: a / b, ours, theirs) for ours, theirs, _ in known]
-            show = _share
+            show = percent
         else:
             continue
-        mean = Figure(claim.what, *(sum(getattr(e, end) for e in each) / len(each) for end in ("value", "low", "high")))
+        mean = mean_figure(claim.what, each)
         if not mean.agrees(claim):
             parts = listed([show(one.value) for one in each])
             name = claim.what.replace("_", " ")
@@ -180,8 +174,5 @@ def one_seed(arm: Experiment, base: Experiment, values: dict[str, Figure]) -> li
         f"one seed; the gap is {abs(net):,} of {n:,} examples, and without the predictions exact McNemar allows "
         f"{p_value(low)} to {p_value(high)} ({bound})."
     )
-    return [
-        Finding(
-            "note", "one seed", (base.id, arm.id), why, f"oelm run {base.id} {arm.id} --seed 42 --seed 43 --seed 44"
-        )
-    ]
+    settle = f"oelm run {base.id} {arm.id} --seed 42 --seed 43 --seed 44"
+    return [Finding("note", "published-one-seed", (base.id, arm.id), why, settle)]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from oelm_core.compare.comparison import Finding
-from oelm_core.compare.settings import steps_of
+from oelm_core.compare.settings import Config, steps_of
 from oelm_core.compare.statistics import interleaved, trend
 from oelm_core.formatting import chance, duration_words, listed, percent, relative
-from oelm_core.published.figures import Figure, derived, of, sources
+from oelm_core.published.figures import Figure, derived, mean_figure, named, sources
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
@@ -18,17 +18,17 @@ SLACK = 0.15
 """Times were quoted loosely; less than this apart is no contradiction."""
 
 
-def times(experiment: Experiment, figures: Sequence[Figure], config: dict[str, object]) -> list[Finding]:
+def times(experiment: Experiment, figures: Sequence[Figure], config: Config) -> list[Finding]:
     """Contradictions among the times of one run. `config` is the recipe as it was run."""
     measured = [one for one in figures if not one.projected and not _is_mean_of_runs(one, figures)]
     clock = _clock(measured)
     found = _durations(experiment, measured, clock)
     found += _rates(experiment, measured)
-    steps = of(measured, "steps")
+    steps = named(measured, "steps")
     recipe = steps_of(config)
     found += _steps(experiment, steps, recipe)
     count = float(recipe or (steps[0].value if steps else 0))
-    walls = [clock] if clock else of(measured, "seconds")
+    walls = [clock] if clock else named(measured, "seconds")
     if count and walls:
         found += _products(experiment, measured, count, min(walls, key=lambda one: one.value))
     return found + _marks(experiment, measured, walls, count)
@@ -36,17 +36,13 @@ def times(experiment: Experiment, figures: Sequence[Figure], config: dict[str, o
 
 def _is_mean_of_runs(one: Figure, figures: Sequence[Figure]) -> bool:
     """A step time that averages separate timing runs says nothing about the run that gave the result."""
-    runs = of(figures, "step_time_run")
-    return one.what == "step_time" and bool(runs) and one.agrees(_mean(runs))
-
-
-def _mean(runs: Sequence[Figure]) -> Figure:
-    return Figure("step_time", *(sum(getattr(r, end) for r in runs) / len(runs) for end in ("value", "low", "high")))
+    runs = named(figures, "step_time_run")
+    return one.what == "step_time" and bool(runs) and one.agrees(mean_figure("step_time", runs))
 
 
 def _clock(figures: Sequence[Figure]) -> Figure | None:
     """The run's length by its start and end on the clock."""
-    starts, ends = of(figures, "clock_start"), of(figures, "clock_end")
+    starts, ends = named(figures, "clock_start"), named(figures, "clock_end")
     if not starts or not ends:
         return None
     return derived(
@@ -56,55 +52,58 @@ def _clock(figures: Sequence[Figure]) -> Figure | None:
 
 def _durations(experiment: Experiment, figures: Sequence[Figure], clock: Figure | None) -> list[Finding]:
     found = []
-    for claim in of(figures, "seconds") if clock else []:
+    for claim in named(figures, "seconds") if clock else []:
         assert clock is not None
         if not claim.agrees(clock, slack=0.02):
             why = (
                 f"{duration_words(claim.value)} is given as the run's length, but its start and end on the clock are "
                 f"{duration_words(clock.value)} apart."
             )
-            found.append(Finding("breaks", "duration", (experiment.id,), why, None, claim.source))
-    lengths = of(figures, "seconds")
+            found.append(Finding("breaks", "wall-clock", (experiment.id,), why, None, claim.source))
+    lengths = named(figures, "seconds")
     if clock is None and len(lengths) > 1 and not _all_agree(lengths):
         why = f"lengths of one run do not agree: {listed([duration_words(one.value) for one in lengths])}."
-        found.append(Finding("breaks", "duration", (experiment.id,), why, None, sources(*lengths)))
+        found.append(Finding("breaks", "wall-clock", (experiment.id,), why, None, sources(*lengths)))
     return found
 
 
 def _rates(experiment: Experiment, figures: Sequence[Figure]) -> list[Finding]:
     """Seconds per step and steps per second of one run must be reciprocal, and all quotes of them equal."""
-    quotes = [(f"{one.value:g} s per step", one) for one in of(figures, "step_time")]
-    for rate in of(figures, "it_per_s"):
+    quotes = [(f"{one.value:g} s per step", one) for one in named(figures, "step_time")]
+    for rate in named(figures, "it_per_s"):
         inverse = derived("step_time", lambda r: 1 / r, rate, source=rate.source)
         quotes.append((f"{rate.value:g} steps per second, which is {inverse.value:.3f} s", inverse))
     if len(quotes) < 2 or _all_agree([one for _, one in quotes]):
         return []
     why = f"the run's speed is given as {listed([text for text, _ in quotes])}; these cannot all hold."
-    return [Finding("breaks", "step time", (experiment.id,), why, None, sources(*(one for _, one in quotes)))]
+    source = sources(*(one for _, one in quotes))
+    values = tuple(one.value for one in named(figures, "step_time"))
+    return [Finding("breaks", "step-time", (experiment.id,), why, None, source, values)]
 
 
 def _steps(experiment: Experiment, claims: Sequence[Figure], recipe: int | None) -> list[Finding]:
-    told = sorted({one.value for one in claims} | ({float(recipe)} if recipe and claims else set()))
-    if len(told) < 2 or told[-1] - told[0] <= 1:
+    counts = sorted({one.value for one in claims} | ({float(recipe)} if recipe and claims else set()))
+    if len(counts) < 2 or counts[-1] - counts[0] <= 1:
         return []
-    said = listed([f"{value:,.0f}" for value in told])
+    each = listed([f"{count:,.0f}" for count in counts])
     by = f" (the recipe makes {recipe:,})" if recipe else ""
-    why = f"the number of training steps is given as {said}{by}: how long it trained is in doubt."
+    why = f"the number of training steps is given as {each}{by}: how long it trained is in doubt."
     return [Finding("breaks", "steps", (experiment.id,), why, None, sources(*claims))]
 
 
 def _products(experiment: Experiment, figures: Sequence[Figure], steps: float, wall: Figure) -> list[Finding]:
     """Steps x seconds per step cannot exceed the wall clock, which holds validation too."""
     found = []
-    for claim in of(figures, "step_time"):
+    for claim in named(figures, "step_time"):
         product = derived("seconds", lambda t: t * steps, claim)
         if product.low > wall.high * 1.02:
             why = (
                 f"{claim.value:g} s per step x {steps:,.0f} steps = {duration_words(product.value)}, more than the "
                 f"{duration_words(wall.value)} that the whole run took."
             )
-            found.append(Finding("breaks", "step time x steps", (experiment.id,), why, None, sources(claim, wall)))
-    for claim in of(figures, "training_seconds"):
+            source = sources(claim, wall)
+            found.append(Finding("breaks", "step-time-x-steps", (experiment.id,), why, None, source, (claim.value,)))
+    for claim in named(figures, "training_seconds"):
         share = claim.value / wall.value
         if share < 0.5:
             why = (
@@ -112,7 +111,7 @@ def _products(experiment: Experiment, figures: Sequence[Figure], steps: float, w
                 f"{duration_words(wall.value)}, "
                 f"{percent(share, 0)} of it: the step time leaves out most of the work."
             )
-            found.append(Finding("confounds", "training time", (experiment.id,), why, None, sources(claim, wall)))
+            found.append(Finding("confounds", "training-time", (experiment.id,), why, None, sources(claim, wall)))
     return found
 
 
@@ -123,8 +122,8 @@ def _marks(experiment: Experiment, figures: Sequence[Figure], walls: Sequence[Fi
     pace = min(one.value for one in walls) / steps
     wrong = []
     for mark in ("80", "90"):
-        for at in of(figures, f"steps_to_{mark}"):
-            for took in of(figures, f"seconds_to_{mark}"):
+        for at in named(figures, f"steps_to_{mark}"):
+            for took in named(figures, f"seconds_to_{mark}"):
                 if took.low > at.value * pace * 1.5:
                     wrong.append(f"{at.value:,.0f} steps in {duration_words(took.value)}")
     if not wrong:
@@ -133,7 +132,9 @@ def _marks(experiment: Experiment, figures: Sequence[Figure], walls: Sequence[Fi
         f"{listed(wrong)}: {pace:.3f} s per step over the whole run ({steps:,.0f} steps) "
         "leaves no room for that; the times to an accuracy are too long."
     )
-    return [Finding("breaks", "time to accuracy", (experiment.id,), why, None, sources(*of(figures, "seconds_to_80")))]
+    return [
+        Finding("breaks", "time-to-accuracy", (experiment.id,), why, None, sources(*named(figures, "seconds_to_80")))
+    ]
 
 
 def _all_agree(figures: Sequence[Figure]) -> bool:
@@ -146,15 +147,15 @@ def speed_up(
     """A claimed speed-up, against the step times it came from and against the wall clock."""
     found = []
     ours, theirs = known.get(arm.id, []), known.get(base.id, [])
-    for claim in of(claims, "speedup"):
-        steps = [(a, b) for a in of(ours, "step_time") for b in of(theirs, "step_time")]
+    for claim in named(claims, "speedup"):
+        steps = [(a, b) for a in named(ours, "step_time") for b in named(theirs, "step_time")]
         expected = [derived("speedup", lambda a, b: 1 - a / b, a, b) for a, b in steps]
         if expected and not any(one.agrees(claim) for one in expected):
             nearest = min(expected, key=lambda one: abs(one.value - claim.value))
             why = f"speed-up given as {percent(claim.value, 1)}, but the step times make {percent(nearest.value, 1)}."
             found.append(Finding("breaks", "speed-up", (arm.id, base.id), why, None, claim.source))
         walls = [
-            min((f.value for f in of(side, "seconds") if not f.projected), default=None) for side in (ours, theirs)
+            min((f.value for f in named(side, "seconds") if not f.projected), default=None) for side in (ours, theirs)
         ]
         if walls[0] and walls[1] and claim.value > 0.05 and walls[0] >= walls[1]:
             why = (
@@ -172,8 +173,10 @@ def timing_runs(
     """Interleaved timing runs: their means, their drift, their order, and whether they show any difference."""
 
     def runs_of(experiment: Experiment) -> list[Figure]:
-        from_study = [c for c in of(claims, "step_time_run") if c.arms and c.arms[0].lower() == experiment.id.lower()]
-        return from_study or of(known.get(experiment.id, []), "step_time_run")
+        from_study = [
+            c for c in named(claims, "step_time_run") if c.arms and c.arms[0].lower() == experiment.id.lower()
+        ]
+        return from_study or named(known.get(experiment.id, []), "step_time_run")
 
     found: list[Finding] = []
     sides = {experiment.id: runs_of(experiment) for experiment in (base, arm)}
@@ -182,28 +185,30 @@ def timing_runs(
     for name, runs in sides.items():
         values = [one.value for one in runs]
         found += _means(
-            name, runs, [c for c in of(claims, "step_time") if c.arms and c.arms[0].lower() == name.lower()]
+            name, runs, [c for c in named(claims, "step_time") if c.arms and c.arms[0].lower() == name.lower()]
         )
         change = trend(values)
         if change is not None and abs(change) >= 0.05:
-            said = ", ".join(f"{value:g}" for value in values)
+            each = ", ".join(f"{value:g}" for value in values)
             why = (
-                f"step times of {name} drifted {relative(change, 0)} over its runs ({said} s): their spread shows the "
+                f"step times of {name} drifted {relative(change, 0)} over its runs ({each} s): their spread shows the "
                 "machine changing, not how stable training is."
             )
             found.append(Finding("confounds", "drift", (name,), why, None, sources(*runs)))
     found += _order(base.id, arm.id, claims)
-    estimate = interleaved(*([(float(i), one.value) for i, one in enumerate(runs)] for runs in sides.values()))
-    if estimate and estimate.p is not None and estimate.interval:
-        low, high = (relative(end - 1, 0) for end in estimate.interval)
-        gap = f"{relative(estimate.value - 1)} [{low}, {high}] per step"
-        why = f"{estimate.n} interleaved pairs give {gap}; {chance(estimate.p)}."
-        found.append(Finding("note", "timing", (base.id, arm.id), why, None, sources(*sides[base.id], *sides[arm.id])))
+    effect = interleaved(*([(float(i), one.value) for i, one in enumerate(runs)] for runs in sides.values()))
+    if effect and effect.p is not None and effect.interval:
+        low, high = (relative(end - 1, 0) for end in effect.interval)
+        gap = f"{relative(effect.value - 1)} [{low}, {high}] per step"
+        why = f"{effect.n} interleaved pairs give {gap}; {chance(effect.p)}."
+        found.append(
+            Finding("note", "timing-runs", (base.id, arm.id), why, None, sources(*sides[base.id], *sides[arm.id]))
+        )
     return found
 
 
 def _means(name: str, runs: Sequence[Figure], claims: Sequence[Figure]) -> list[Finding]:
-    mean = _mean(runs)
+    mean = mean_figure("step_time", runs)
     wrong = [claim for claim in claims if not claim.agrees(mean)]
     return [
         Finding(
@@ -219,10 +224,10 @@ def _means(name: str, runs: Sequence[Figure], claims: Sequence[Figure]) -> list[
 
 
 def _order(base: str, arm: str, claims: Sequence[Figure]) -> list[Finding]:
-    order = [c.arms[0].lower() for c in of(claims, "step_time_run") if c.arms]
+    order = [c.arms[0].lower() for c in named(claims, "step_time_run") if c.arms]
     pairs = list(zip(order[::2], order[1::2], strict=False))
     if len(pairs) < 2 or len(set(pairs)) != 1 or set(pairs[0]) != {base.lower(), arm.lower()}:
         return []
     first = base if pairs[0][0] == base.lower() else arm
     why = f"{first} ran first in every pair, so a warming machine favours it each time; alternate who goes first."
-    return [Finding("note", "order of runs", (base, arm), why)]
+    return [Finding("note", "order", (base, arm), why)]

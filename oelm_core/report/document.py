@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -112,7 +111,7 @@ def audit_report(findings: Sequence[Finding], lang: str = "en") -> Report:
     title = translate("Published figures")
     by_grade = [(grade, [finding for finding in findings if finding.grade == grade]) for grade in GRADES]
     sections = [_findings(translate(grade), title, group, translate) for grade, group in by_grade if group]
-    data = [dataclasses.asdict(finding) for finding in findings]
+    data = [finding.to_json() for finding in findings]
     rows = [{**finding, "arms": " ".join(finding["arms"])} for finding in data]
     return Report(title, lang, tuple(sections), rows, {"audit": data})
 

@@ -32,7 +32,7 @@ def compare(
     folder: PresetsDir = None,
 ) -> None:
     """Compare arms with their baseline: table, significance, fairness."""
-    from oelm_core.compare import with_published
+    from oelm_core.published.audit import with_published_audit
     from oelm_core.report.terminal import terminal_report
 
     found = catalogue(ctx, folder)
@@ -41,7 +41,7 @@ def compare(
         return
     comparison = choose(found, names or [], every, baseline)
     if published:
-        comparison = with_published(comparison, found)
+        comparison = with_published_audit(comparison, found)
     if as_json:
         print_json(comparison.to_json())
     else:
@@ -106,7 +106,7 @@ def print_study(study: Study, found: Catalogue) -> None:
 def _print_published(found: Catalogue, as_json: bool) -> None:
     from rich.console import Console
 
-    from oelm_core.compare import audit_published
+    from oelm_core.published.audit import audit_published
     from oelm_core.report.document import audit_report
     from oelm_core.report.terminal import findings_table
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oelm_core.compare import compare_runs
-from oelm_core.compare.audit import Subject, audit_pair
+from oelm_core.compare.arms import ArmEvidence
+from oelm_core.compare.audit import audit_pair
 from oelm_core.compare.comparison import Finding
 from oelm_core.compare.settings import qk_norm, settings_of
 from oelm_core.config import as_dict
@@ -110,16 +111,16 @@ def test_the_control_preset_is_found_by_its_settings(tmp_path):
     audit = audit_of(tmp_path, arm=arm, presets=[same_rate])
     assert next(f.settle_with for f in audit if f.what == "learning rate") == "rev-oelm"  # the preset itself, unchanged
     presets = Catalogue(experiments={e.id: e for e in (BASE, arm, same_rate)})
-    subjects = Subject("a", as_dict(BASE), (), BASE.id), Subject("b", as_dict(arm), (), arm.id)
-    from oelm_core.compare.control_presets import Controls
+    subjects = ArmEvidence("a", as_dict(BASE), (), BASE.id), ArmEvidence("b", as_dict(arm), (), arm.id)
+    from oelm_core.compare.control_presets import ControlPresets
 
-    found = audit_pair(*subjects, Controls(presets))
+    found = audit_pair(*subjects, ControlPresets(presets))
     assert next(f.settle_with for f in found if f.what == "learning rate") == "anything"
 
 
 def test_without_a_control_preset_the_command_that_settles_it_is_given():
     arm = experiment("rev-oelm", BERT, "train.lr=5e-3", method=FROZEN, baseline=BASE.id)
-    found = audit_pair(Subject("a", as_dict(BASE), (), BASE.id), Subject("b", as_dict(arm), (), arm.id))
+    found = audit_pair(ArmEvidence("a", as_dict(BASE), (), BASE.id), ArmEvidence("b", as_dict(arm), (), arm.id))
     assert next(f.settle_with for f in found if f.what == "learning rate") == "oelm run rev-oelm --set train.lr=0.001"
 
 

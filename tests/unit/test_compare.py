@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from oelm_core.compare import compare, compare_runs, compare_study
+from oelm_core.compare import compare_runs, compare_study
 from oelm_core.config import build_study, override
 from oelm_core.config.catalogue import Catalogue
 from oelm_core.errors import NotFound
@@ -250,11 +250,10 @@ def test_arms_changed_alike_are_paired_with_the_baseline_changed_alike(tmp_path)
 def test_files_of_the_wrong_shape_cost_only_themselves(tmp_path):
     runs = [write_run(tmp_path, e, number=n, labels=LABELS, predictions=LABELS) for n, e in enumerate((BASE, OELM))]
     folder = runs[1].folder
-    result = folder.read_dict("result")
-    folder.write(
-        "result", {**result, "best": [1, 2], "timing": "fast", "reached": {"0.8": 3, "x": None}, "memory": None}
-    )
-    folder.write_dict("checks", {"census": 7, "qk_scale": []})
+    written = folder.path / "result.json"
+    wrong = {"best": [1, 2], "timing": "fast", "reached": {"0.8": 3, "x": None}, "memory": None}
+    written.write_text(json.dumps({**json.loads(written.read_text()), **wrong}))
+    (folder.path / "checks.json").write_text(json.dumps({"census": 7, "qk_scale": []}))
     path = next(iter(folder.predictions.iterdir()))
     path.write_text(json.dumps({"step": 400, "labels": ["a"] * 872, "predictions": [None] * 872}))
     with open(folder.metrics, "a") as file:
@@ -276,7 +275,7 @@ def test_a_group_without_any_result_is_footnoted_only(tmp_path):
 
 def test_the_json_has_the_keys_the_contract_names(tmp_path):
     runs = [write_run(tmp_path, e, number=n) for n, e in enumerate((BASE, OELM))]
-    content = json.loads(json.dumps(compare(runs, CATALOGUE).to_json()))
+    content = json.loads(json.dumps(compare_runs(runs, CATALOGUE).to_json()))
     (group,) = content["groups"]
     assert {"family", "dataset", "baseline", "arms", "pairs", "audit"} <= set(group)
     assert {"arm", "metric", "direction", "delta", "interval", "p", "verdict"} <= set(group["pairs"][0])
@@ -301,9 +300,10 @@ def test_weights_read_from_elsewhere_name_the_table_and_are_not_averaged_with_th
         return write_run(tmp_path, exp, number=number, result={"model": {"fingerprint": weights}}, **more)
 
     runs = [run(BASE, 1, None, "own"), run(OELM, 2, "/copies/elsewhere", "own")]
-    assert [group.model for group in compare(runs, CATALOGUE).groups] == ["tiny-bert"]  # a copy of the same weights
+    (copied,) = compare_runs(runs, CATALOGUE).groups
+    assert copied.model == "tiny-bert"  # a copy of the same weights
     runs += [run(BASE, 3, "/data/minilm/model", "other"), run(OELM, 4, "/data/minilm/model", "other")]
-    found = compare(runs, CATALOGUE)
+    found = compare_runs(runs, CATALOGUE)
     assert [group.model for group in found.groups] == ["tiny-bert", "minilm/model"]
     assert [len(arm.runs) for group in found.groups for arm in group.arms] == [1, 1, 1, 1]
     assert any("separate tables" in note for note in found.footnotes)
@@ -314,7 +314,7 @@ def test_other_data_under_the_same_recipe_is_an_arm_of_its_own(tmp_path):
         write_run(tmp_path, BASE, number=number, seed=seed, result={"data": {"fingerprint": text}})
         for number, (seed, text) in enumerate([(42, "a"), (43, "a"), (42, "b")])
     ]
-    (group,) = compare(runs, CATALOGUE).groups
+    (group,) = compare_runs(runs, CATALOGUE).groups
     assert [(arm.id, arm.seeds) for arm in group.arms] == [(BASE.id, (42, 43)), (f"{BASE.id} (other data)", (42,))]
 
 
@@ -325,14 +325,14 @@ def test_a_pair_that_cannot_be_tested_says_which_file_is_missing(tmp_path):
     ]
     for file in runs[0].folder.predictions.glob("*.json"):
         file.write_text('{"labels": [1, 0')
-    (pair,) = compare(runs, CATALOGUE).groups[0].pairs
+    (pair,) = compare_runs(runs, CATALOGUE).groups[0].pairs
     assert pair.words.startswith(f"No test is possible: {runs[0].id} kept no predictions that can be read.")
 
 
 def test_what_is_kept_is_of_the_same_seeds_as_the_gap(tmp_path):
     runs = [write_run(tmp_path, BASE, number=seed, seed=seed, score=1.3 - seed / 100) for seed in (40, 50)]  # 0.9, 0.8
     runs.append(write_run(tmp_path, OELM, number=60, seed=40, score=0.81))
-    (pair,) = compare(runs, CATALOGUE).groups[0].pairs
+    (pair,) = compare_runs(runs, CATALOGUE).groups[0].pairs
     assert pair.delta == pytest.approx(-0.09)
     assert pair.retention == pytest.approx(0.9)
 
@@ -340,7 +340,7 @@ def test_what_is_kept_is_of_the_same_seeds_as_the_gap(tmp_path):
 def test_a_failed_seed_without_a_number_does_not_break_the_seeds_that_finished(tmp_path):
     runs = [write_run(tmp_path, arm, number=n, seed=42) for n, arm in enumerate([BASE, OELM])]
     runs.append(write_run(tmp_path, OELM, number=3, seed=43, state="failed", reason="oom", curve=[]))
-    (group,) = compare(runs, CATALOGUE).groups
+    (group,) = compare_runs(runs, CATALOGUE).groups
     (ended,) = [finding for finding in group.audit if finding.what == "arm not finished"]
     assert (ended.grade, group.broken(OELM.id)) == ("note", None)
     assert "rests on the other 1 of 2 runs" in ended.why

@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 
 import pytest
+from msgspec.structs import asdict
 
-from oelm_core.compare import audit_published, compare_runs
+from oelm_core.compare import compare_runs
 from oelm_core.compare.comparison import Finding
 from oelm_core.config import Claim, Published, override
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
+from oelm_core.method.facts import Census, Count
+from oelm_core.published.audit import audit_published
 from oelm_core.published.figures import derived, figure, half_unit
-from oelm_core.published.kept_census import kept_census
+from oelm_core.published.parameters import count_parameters
 from oelm_core.report import render
 from tests.run_factory import write_run
 
@@ -24,7 +27,7 @@ def counted(experiment):
     bert = experiment.model.name.startswith("bert")
     total = (BERT_TOTAL if bert else GPT_TOTAL) + (769 if experiment.data.classes == 3 else 0)
     frozen = (BERT_FROZEN if bert else GPT_FROZEN) if experiment.method.freeze else 0
-    return {"total": total, "trainable": total - frozen, "frozen": frozen}
+    return Count(total, total - frozen, frozen)
 
 
 @functools.cache
@@ -256,12 +259,15 @@ def test_a_finding_about_a_published_figure_says_whose_it_is():
 def test_parameters_are_counted_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("OELM_HOME", str(tmp_path))
     calls = []
-    monkeypatch.setattr(
-        "oelm_core.method.census.census_of", lambda experiment: calls.append(experiment.id) or counted(experiment)
-    )
+
+    def census_of(experiment):
+        calls.append(experiment.id)
+        return Census(**asdict(counted(experiment)))
+
+    monkeypatch.setattr("oelm_core.method.census.census_of", census_of)
     experiments = shipped().experiments
-    same = [kept_census(experiments[name]) for name in ("GPT-01", "GPT-01", "GPT-04")]  # other data, same network
+    same = [count_parameters(experiments[name]) for name in ("GPT-01", "GPT-01", "GPT-04")]  # other data, same network
     assert len(calls) == 1
     assert all(counts == same[0] for counts in same)
-    kept_census(experiments["GPT-02"])
+    count_parameters(experiments["GPT-02"])
     assert calls == ["GPT-01", "GPT-02"]

@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from oelm_core.compare import Comparison, audit_published, compare_runs
+from oelm_core.compare import Comparison, compare_runs
 from oelm_core.compare.comparison import Finding
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.errors import BadInput
+from oelm_core.method.facts import Count
+from oelm_core.published.audit import audit_published
 from oelm_core.report import FORMATS, ExportFormat, format_named, format_of_file, render, render_audit
 from oelm_core.report.document import ChartLine, ReportChart, audit_report
 from oelm_core.report.latex import escape
@@ -208,15 +210,14 @@ def test_the_terminal_table_fits_its_width_and_keeps_metric_and_gap(comparison):
     assert "Published" in on_a_terminal(terminal_report(comparison), 140)
 
 
+XNLI = Count(total=109_484_547, trainable=95_310_339, frozen=14_174_208)
+
+
 @pytest.mark.parametrize("layout", [*FORMATS, "text"])
 def test_the_audit_of_published_figures_prints_in_every_format(layout):
-    findings = audit_published(load_folders([SHIPPED]), only=["XNLI-01", "XNLI-02"], census=lambda e: _counts())
+    findings = audit_published(load_folders([SHIPPED]), only=["XNLI-01", "XNLI-02"], census=lambda e: XNLI)
     text = on_a_terminal(findings_table(findings)) if layout == "text" else render_audit(findings, layout)
     assert "overwritten by noise" in re.sub(r"\s+", " ", text)
-
-
-def _counts() -> dict[str, int]:
-    return {"total": 109_484_547, "trainable": 95_310_339, "frozen": 14_174_208}
 
 
 def test_axis_ticks_are_round_numbers():
