@@ -1,1 +1,6 @@
-"""Trains one run: the worker process, its loop, and everything that makes its result exact and its clock honest."""
+"""Trains one run: worker (the process) -> session (set-up) -> loop (fit) -> results.
+
+What the loop uses: schedule (examples, draws and learning rate of step k), tasks (batches, loss and evaluation of a
+family), precision (autocast, fp16 scaling), distributed (ranks), evaluation (batch size, figures), recorder (what is
+written meanwhile), checkpoint, timing (clock, memory). supervision and failures say how a run can end early.
+"""

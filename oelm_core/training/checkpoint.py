@@ -270,13 +270,13 @@ def verify(path: Path) -> Checkpoint | str:
 
 
 def newest(folder: Path, say: Callable[[str], None] = lambda _: None) -> Checkpoint | None:
-    """The newest complete checkpoint, verified by its checksums; damaged ones are passed over and named."""
+    """The newest complete checkpoint, verified by its checksums; damaged ones are skipped and named."""
     for step in reversed(steps(folder)):
         path = folder / f"step-{step}"
         found = verify(path)
         if isinstance(found, Checkpoint):
             return found
-        say(f"checkpoint {path.name} is passed over: {found}")
+        say(f"checkpoint {path.name} is skipped: {found}")
     return None
 
 
@@ -286,5 +286,5 @@ def check_owner(checkpoint: Checkpoint, preset: str, config_hash: str) -> None:
     if theirs != (preset, config_hash):
         raise BadInput(
             f"{checkpoint.path}: written by {theirs[0]} (settings {theirs[1]}), this run is {preset}"
-            f" (settings {config_hash}); a run only goes on from its own checkpoint."
+            f" (settings {config_hash}); a run only resumes from its own checkpoint."
         )

@@ -21,7 +21,7 @@ from oelm_core.training.recorder import keep_baseline_pattern
 from oelm_core.training.schedule import dropout_seed, learning_rate, seed_draws
 from oelm_core.training.supervision import Interrupted
 from oelm_core.training.tasks import StepBatch
-from oelm_core.training.timing import Stopwatch, untimed_steps
+from oelm_core.training.timing import StepTimes, Stopwatch, untimed_steps
 
 if TYPE_CHECKING:
     from oelm_core.training.session import Session
@@ -49,7 +49,7 @@ class Loop:
     def __init__(self, session: Session) -> None:
         self.s = session
         self.pending: deque[Pending] = deque()
-        self.recent: list[tuple[float, int, int, float]] = []  # seconds, tokens, examples, wait since the last record
+        self.recent = StepTimes()  # since the last train record
         self.before = session.progress.seconds  # spent in earlier attempts
         self.began = time.monotonic() - self.before
         self.first_step = session.progress.step + 1
@@ -69,7 +69,7 @@ class Loop:
                 if asked:
                     return self._stopped(asked)
                 self._step(step)
-                self._after(step)
+                self._after_step(step)
             return self._stopped(s.ranks.agree(s.stop.number)) if s.progress.eval_due else 0
         finally:
             self._loader.shutdown(wait=False, cancel_futures=True)
@@ -80,11 +80,11 @@ class Loop:
             self._save(best=False)
         return asked
 
-    # one optimiser step
+    # -- one optimiser step --------------------------------------------------------------------------------------------
 
     def _step(self, step: int) -> None:
         s, train = self.s, self.s.experiment.train
-        batch, wait = self._take(step)
+        batch, wait = self._next_batch(step)
         if s.unfreezing is not None and (step == self.first_step or s.unfreezing.changes_at(step - 1)):
             apply_unfreezing(s.model, s.experiment.method, s.unfreezing, step - 1)
         lr = learning_rate(train, step, s.total)
@@ -117,7 +117,7 @@ class Loop:
         s.optimiser.zero_grad(set_to_none=True)
         return norm
 
-    def _take(self, step: int) -> tuple[StepBatch[Any], float]:
+    def _next_batch(self, step: int) -> tuple[StepBatch[Any], float]:
         """The step's data, and the seconds it was waited for; data of the next steps is begun."""
         for ahead in range(step, min(step + AHEAD, self.s.total) + 1):
             if ahead not in self._loading:
@@ -126,9 +126,9 @@ class Loop:
         batch = self._loading.pop(step).result()
         return batch, time.perf_counter() - began
 
-    # after a step
+    # -- after a step --------------------------------------------------------------------------------------------------
 
-    def _after(self, step: int) -> None:
+    def _after_step(self, step: int) -> None:
         s, train = self.s, self.s.experiment.train
         last = step == s.total
         evaluates = last or step % train.eval_every == 0
@@ -171,23 +171,23 @@ class Loop:
             s.times.add(seconds, done.tokens, done.examples, done.wait)
         progress.tokens += done.tokens
         progress.window.append(loss)
-        self.recent.append((seconds, done.tokens, done.examples, done.wait))
+        self.recent.add(seconds, done.tokens, done.examples, done.wait)
         if done.step == 1 or done.step % s.experiment.train.log_every == 0 or done.step == s.total:
-            taken, tokens, examples, waited = (sum(column) for column in zip(*self.recent, strict=True))
+            steps, taken = len(self.recent.seconds), sum(self.recent.seconds)
             s.recorder.train(
                 done.step,
                 self._left(done.step),
                 loss=sum(progress.window) / len(progress.window),
                 lr=done.lr,
                 grad_norm=norm,
-                step_time=taken / len(self.recent),
-                tokens_per_s=tokens / taken,
-                examples_per_s=examples / taken,
+                step_time=taken / steps,
+                tokens_per_s=sum(self.recent.tokens) / taken,
+                examples_per_s=sum(self.recent.examples) / taken,
                 tokens=progress.tokens,
-                data_wait=waited / len(self.recent),
+                data_wait=sum(self.recent.waits) / steps,
             )
             progress.window = []
-            self.recent = []
+            self.recent = StepTimes()
 
     def _seconds(self) -> float:
         return time.monotonic() - self.began
@@ -198,7 +198,7 @@ class Loop:
         here = self._seconds() - self.before
         return here / done * (self.s.total - step) if done > 1 else None
 
-    # evaluation and checkpoints
+    # -- evaluation and checkpoints ------------------------------------------------------------------------------------
 
     def _evaluate(self, step: int) -> bool:
         """Whether this evaluation is the best so far. A stop asked for meanwhile leaves it due."""
@@ -238,7 +238,7 @@ class Loop:
         inputs, real = s.task.probe(s.model)
         baseline = keep_baseline_pattern(s.folder, s.experiment, inputs["input_ids"])
         if baseline:
-            s.recorder.event(step, "attention", f"attention is held against that of {baseline}")
+            s.recorder.event(step, "attention", f"attention is compared with that of {baseline}")
         return attention_stats.record(s.folder.path / "attention", step, s.model, inputs, real)
 
     def _sample(self, step: int) -> None:

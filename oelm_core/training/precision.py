@@ -44,7 +44,7 @@ def choose_precision(asked: str, device: torch.device) -> Precision:
             raise BadInput("train.precision fp16 needs a GPU; write fp32 or amp.")
         if asked == "amp":
             name, why = ("bf16", "has AMX, which multiplies in bf16") if _has_amx() else ("fp32", "has no AMX for bf16")
-            return Precision(name, device, f"train.precision amp: this CPU {why}, so {name} it is")
+            return Precision(name, device, f"train.precision amp: this CPU {why}, so {name} is used")
         return Precision(asked, device)
     if asked != "amp":
         if asked == "bf16" and torch.cuda.get_device_capability(device)[0] < 8:
@@ -52,7 +52,7 @@ def choose_precision(asked: str, device: torch.device) -> Precision:
         return Precision(asked, device)
     generation, _ = torch.cuda.get_device_capability(device)
     best, why = next((name, why) for least, name, why in _ON_GPU if generation >= least)
-    return Precision(best, device, f"train.precision amp: {torch.cuda.get_device_name()} {why}, so {best} it is")
+    return Precision(best, device, f"train.precision amp: {torch.cuda.get_device_name()} {why}, so {best} is used")
 
 
 def _has_amx() -> bool:

@@ -155,9 +155,8 @@ def set_threads(experiment: Experiment, found: Checkpoint | None, recorder: Reco
     threads = int(asked) if asked else before or experiment.train.threads or torch.get_num_threads()
     torch.set_num_threads(threads)
     if found and before != threads:
-        recorder.event(
-            found.step, "threads", f"going on with {threads} threads; it was {before}: sums may round otherwise"
-        )
+        message = f"continuing with {threads} threads instead of {before}: sums may round differently"
+        recorder.event(found.step, "threads", message)
     return threads
 
 
@@ -272,7 +271,7 @@ def resume_from(s: Session, found: Checkpoint) -> None:
     if s.ranks.main:
         checkpoint.tidy(s.folder.checkpoints, found.step, s.progress.best_step)
     if state.world_size != s.ranks.world:
-        message = f"going on with {s.ranks.world} processes; it was {state.world_size}: sums may round otherwise"
+        message = f"continuing with {s.ranks.world} processes instead of {state.world_size}: sums may round differently"
         s.recorder.event(found.step, "world_size", message)
     s.recorder.event(found.step, "resumed", f"resumed from the checkpoint of step {found.step}")
     s.recorder.progress(found.step, force=True)

@@ -57,7 +57,7 @@ def guard(folder: RunFolder) -> Watchdog:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     watchdog = Watchdog(parent, _runner(folder))
     if not watchdog.others_live():
-        print("the process that started this run is gone; nothing was begun.", file=sys.stderr, flush=True)
+        print("the process that started this run is gone; nothing was started.", file=sys.stderr, flush=True)
         os._exit(1)
     return watchdog
 

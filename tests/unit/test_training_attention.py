@@ -65,6 +65,6 @@ def test_an_arm_is_held_against_its_baselines_last_pattern(
         assert by_head == pytest.approx(np.array(pattern_distance(*patterns)), abs=1e-3)
     assert apart[-1] == pytest.approx(np.mean(by_head))
     said = [r.message for r in read_metrics(arm.metrics, "event") if r.what == "attention"]
-    assert said == [f"attention is held against that of {baseline.id}"]
+    assert said == [f"attention is compared with that of {baseline.id}"]
     assert attention_of(base, "seed=7")[1] == [None] * 3  # another seed's baseline is no pair
     assert attention_of(base, "data.max_length=16")[1] == [None] * 3 or base is BERT  # other tokens, no comparison

@@ -1,4 +1,4 @@
-"""Runs that cannot go on: one sentence with the values, the right reason, the last good checkpoint kept."""
+"""Runs that cannot continue: one sentence with the values, the right reason, the last good checkpoint kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from oelm_core.config import Train
 from oelm_core.errors import BadInput
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.schema import Outcome
+from oelm_core.runs.schema import Outcome, RunRecord
 from oelm_core.training import checkpoint, failures
 from oelm_core.training.loop import Loop
 from oelm_core.training.session import check_positions
@@ -61,11 +61,11 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_last_good_checkpoint(
     assert outcome.message.startswith("non-finite loss at step 8; the checkpoint of step 5 is kept")
     assert checkpoint.steps(folder.checkpoints) == [5]
     assert "examples of this batch: [" in capsys.readouterr().out
-    monkeypatch.setattr(LanguageTask, "load", plain)  # the cause removed, it goes on from there
+    monkeypatch.setattr(LanguageTask, "load", plain)  # the cause removed, it resumes from there
     assert train_run(folder, StopRequest())[0].state == "finished"
 
 
-def test_a_full_disk_ends_the_run_and_the_checkpoint_before_is_gone_on_from(
+def test_a_full_disk_ends_the_run_and_a_resume_takes_the_checkpoint_before(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_file = checkpoint.save_file
@@ -159,13 +159,24 @@ def test_a_pretrained_folder_with_fewer_positions_than_the_text_needs_is_refused
     assert failures.failure_of(refused.value, None)[0] == "config"
 
 
+def test_a_too_long_max_length_is_a_matter_of_the_settings_not_of_the_data(data: Path, tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "runs", experiment(BERT, data))
+    run = folder.read(RunRecord)
+    assert run is not None
+    run.config["data"]["max_length"] = SHAPE["positions"] + 1
+    folder.write(run)
+    outcome, code = train_run(folder, StopRequest())
+    assert (outcome.state, outcome.reason, code) == ("failed", "config", 1)
+    assert "data.max_length 65 is longer than" in outcome.message
+
+
 def test_a_checkpoint_of_other_settings_is_refused(data: Path, tmp_path: Path) -> None:
     folder, _ = train(tmp_path, BERT, data)
     run = json.loads((folder.path / "run.json").read_text())
     (folder.path / "run.json").write_text(json.dumps({**run, "config_hash": "other"}))
     outcome, code = train_run(folder, StopRequest())
     assert (outcome.state, outcome.reason, code) == ("failed", "config", 1)
-    assert "a run only goes on from its own checkpoint" in outcome.message
+    assert "a run only resumes from its own checkpoint" in outcome.message
 
 
 def test_an_unexpected_error_keeps_its_traceback_in_the_log(

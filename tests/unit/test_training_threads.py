@@ -38,4 +38,4 @@ def test_a_resume_keeps_the_thread_count_unless_another_is_asked_for(
     monkeypatch.setenv("OELM_THREADS", "1")
     assert set_threads(chosen, before, recorder) == 1
     (noted,) = read_metrics(tmp_path / "metrics.jsonl", "event")
-    assert "going on with 1 threads; it was 3" in noted.message
+    assert "continuing with 1 threads instead of 3" in noted.message

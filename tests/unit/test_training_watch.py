@@ -69,7 +69,7 @@ def test_a_worker_whose_runner_is_already_gone_does_not_begin(tmp_path: Path) ->
         text=True,
     )
     assert ended.returncode == 1
-    assert "is gone; nothing was begun" in ended.stderr
+    assert "is gone; nothing was started" in ended.stderr
     assert list(tmp_path.iterdir()) == []
 
 
