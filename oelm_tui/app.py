@@ -21,9 +21,8 @@ from oelm_core.runs.folder import runs_dir
 from oelm_core.runs.store import Run
 from oelm_tui import clipboard, glyphs
 from oelm_tui.actions import ActionPalette, bindings
-from oelm_tui.colourless import Colourless
 from oelm_tui.messages import CatalogueLoaded, DetailRead, Sampled, Trouble
-from oelm_tui.palette import DARK, LIGHT
+from oelm_tui.palette import DARK, LIGHT, Colourless
 from oelm_tui.settings import Settings
 from oelm_tui.snapshots.background import BackgroundThread, key_pressed
 from oelm_tui.snapshots.cards import Machine, remote_cards
@@ -137,7 +136,7 @@ class OelmApp(HookedApp):
         self.post_message(CatalogueLoaded(catalogue))
 
     def tell(self, error: Exception) -> None:
-        """From any thread: something went wrong in one; it goes on. A mistake of ours says of what kind it is."""
+        """From any thread: something went wrong in one; it continues. A mistake of ours says of what kind it is."""
         expected = isinstance(error, (LabError, OSError))
         self.post_message(Trouble(str(error) if expected else f"this did not work: {type(error).__name__}: {error}"))
 
@@ -174,13 +173,13 @@ class OelmApp(HookedApp):
         self.say(event.words, bad=True)
 
     def _watch_the_sampler(self) -> None:
-        """The clock goes on while a disk hangs, and the header says how old the picture is."""
+        """The clock keeps going while a disk hangs, and the header says how old the picture is."""
         silent = time.monotonic() - self._sampled_at
         if silent > STALE and self.snapshot is not None:
             from oelm_tui.widgets.bars import Header
 
             for header in self.screen.query(Header):
-                header.problem = f"no news for {silent:.0f} s: the disk or the network hangs"
+                header.problem = f"no update for {silent:.0f} s: the disk or the network is not responding"
 
     def look_at(self, view: RunView | None, others: Sequence[RunView]) -> None:
         """Which run's files the detail thread reads."""
@@ -378,5 +377,5 @@ def run_app(presets: Path | None, readonly: bool) -> None:
     app.run()
     if app.return_code:
         where = f"; the details are in {app.crash_file}" if app.crash_file else ""
-        print(f"The screen stopped on an error of its own{where}. Runs go on.", file=sys.stderr)
+        print(f"The screen stopped on an error of its own{where}. The runs continue.", file=sys.stderr)
         raise SystemExit(app.return_code)

@@ -22,14 +22,14 @@ COMMANDS = {
     "runs": ("runs", "List the runs and how they are doing."),
     "logs": ("runs", "Show a run's log."),
     "stop": ("runs", "Stop a run after a checkpoint."),
-    "resume": ("runs", "Go on from a run's newest checkpoint."),
+    "resume": ("runs", "Continue from a run's newest checkpoint."),
     "delete": ("runs", "Delete a run's folder."),
     "compare": ("compare", "Compare arms with their baseline: table, significance, fairness."),
     "export": ("compare", f"Write a comparison as {', '.join(_most)} or {_last}."),
     "import": ("importing", "Turn output folders of the author's scripts into read-only runs."),
     "gpus": ("machine", "Show the GPUs, who is on them, and the machine's load."),
     "data": ("data", "List datasets; `data prepare NAME` tokenises one."),
-    "doctor": ("doctor", "Check the machine, and say how to mend what is missing."),
+    "doctor": ("doctor", "Check the machine, and say how to fix what is missing."),
     "bench": ("bench", "Measure how fast training is on this machine, and which settings pay."),
 }
 

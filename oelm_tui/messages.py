@@ -42,7 +42,7 @@ class CatalogueLoaded(Message):
 
 
 class Trouble(Message):
-    """Something in a thread went wrong; the thread goes on."""
+    """Something in a thread went wrong; the thread continues."""
 
     def __init__(self, words: str) -> None:
         super().__init__()

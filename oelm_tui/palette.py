@@ -1,8 +1,13 @@
-"""Colours by what they mean. Two calm themes of our own, plain ANSI colours for 16-colour terminals."""
+"""Colours by what they mean. Two calm themes of our own, plain ANSI colours for 16-colour terminals, and no colour."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from rich.segment import Segment
 from rich.style import Style
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.theme import Theme
 
 DARK = Theme(
@@ -115,3 +120,26 @@ def role_style(role: str, theme: Theme) -> Style:
         words = " ".join(table.get(part, "") if part in _DARK_ROLES else part for part in role.split("|"))
         found = _PARSED[key] = Style.parse(words.strip()) if words.strip() else Style.null()
     return found
+
+
+_TERMINALS_OWN = Style(color="default", bgcolor="default")
+
+
+class Colourless(LineFilter):
+    """NO_COLOR: colours are left to the terminal, a coloured ground such as a cursor's is shown reversed.
+
+    Instead of Textual's own filter, which draws in shades of grey: those are colours too.
+    """
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [Segment(text, without_colour(style) if style else style, more) for text, style, more in segments]
+
+
+@lru_cache(1024)
+def without_colour(style: Style) -> Style:
+    """
+    >>> str(without_colour(Style.parse("bold red"))), str(without_colour(Style.parse("black on yellow")))
+    ('bold default on default', 'reverse default on default')
+    """
+    coloured_ground = style.bgcolor is not None and not style.bgcolor.is_default
+    return style + _TERMINALS_OWN + (Style(reverse=True) if coloured_ground else Style.null())

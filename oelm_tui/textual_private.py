@@ -1,14 +1,14 @@
 """What we use of Textual's private API, here and nowhere else.
 
-Tried with Textual 8.0.0, 8.1.1 and 8.2.8. With a version outside FIRST .. BELOW none of it is touched: a crash then
-prints Textual's own traceback, and copying inside GNU screen does nothing.
+Tried with Textual 8.2.5, 8.2.6 and 8.2.8; before 8.2.5 there are no themes for 16 colours. With another version than
+FIRST .. BELOW none of it is touched: a crash then prints Textual's own traceback, and GNU screen copies nothing.
 """
 
 from __future__ import annotations
 
 from textual.app import App
 
-FIRST, BELOW = (8, 0), (9, 0)
+FIRST, BELOW = (8, 2, 5), (9, 0, 0)
 """The versions of pyproject.toml."""
 
 
@@ -16,8 +16,7 @@ def is_known(version: str = "") -> bool:
     """Whether this Textual (the installed one) is of the versions tried. Asked late: reading a version takes 10 ms."""
     if not version:
         from textual import __version__ as version
-    major, minor = version.split(".")[:2]
-    return FIRST <= (int(major), int(minor)) < BELOW
+    return FIRST <= tuple(int(part) for part in version.split(".")[:3]) < BELOW
 
 
 class HookedApp(App[None]):

@@ -10,7 +10,7 @@ from oelm_tui.logs.reader import LogFile, TextPage
 from oelm_tui.logs.search import Search, last_trouble
 
 SLICE_SECONDS = 0.08
-"""Searching gives way to answering after so long; it goes on at the next round."""
+"""Searching gives way to answering after so long; it continues in the next round."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def device_lines(machine: Machine | None, history: DeviceHistory, names: dict[st
         lines += _card_lines(card, history, names, room)
     if machine.remote:
         lines += [
-            heading("On other machines, as the runs there say"),
+            heading("On other machines, as reported by the runs there"),
             *(_remote(card, history, names, room) for card in machine.remote),
             [],
         ]
@@ -73,7 +73,7 @@ def _card_lines(card: Card, history: DeviceHistory, names: dict[str, str], room:
     heat = "?" if card.temperature is None else f"{card.temperature:.0f} C"
     power = "?" if card.power is None else f"{card.power:.0f} W"
     slowed = " slowed down by heat or power" if card.throttled else ""
-    lines.append([("  heat     ", "faint"), (f"{heat}, {power}", ""), (slowed, "wait")])
+    lines.append([("  temp     ", "faint"), (f"{heat}, {power}", ""), (slowed, "wait")])
     for process in card.processes:
         user = names.get(process.run, process.run) if process.run else process.user or "?"
         command = f"  {process.command}" if process.command else ""
@@ -116,7 +116,7 @@ def strip_lines(
 ) -> list[Line]:
     """All cards in so many rows, each with as much detail as there is room for; the processor where there is none."""
     if machine is None:
-        return [[(" devices: looking", "faint")]]
+        return [[(" looking for devices", "faint")]]
     cards = (*machine.cards, *machine.remote)
     if not cards:
         return [_processor(machine, width)]

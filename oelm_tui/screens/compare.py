@@ -289,7 +289,7 @@ class Compare(Screen[None]):
     def action_samples(self) -> None:
         arms, snapshot = self.arms, self.app.snapshot
         if len(arms) < 2 or snapshot is None:
-            self.app.say("two arms are needed to set their samples side by side", bad=True)
+            self.app.say("two arms are needed to show samples side by side", bad=True)
             return
         from oelm_tui.screens.side_by_side import SideBySide
 
@@ -311,7 +311,7 @@ class Compare(Screen[None]):
 
         fields = [("file", "File; its ending decides the format", f"compare-{name}.md")]
         endings = [(one.ending, one.title) for one in FORMATS.values()]
-        form = Form("Export what is compared", fields, endings, check=lambda answer: format_of_file(answer["file"]))
+        form = Form("Export this comparison", fields, endings, check=lambda answer: format_of_file(answer["file"]))
         self.app.push_screen(form, save)
 
     def _write(self, comparison: Comparison, file_name: str) -> None:

@@ -68,7 +68,7 @@ class Confirm(ModalScreen[bool]):
             with Horizontal(classes="buttons"):
                 look: Literal["error", "primary"] = "error" if self._danger else "primary"
                 yield Button(f"{self._button} (y)", id="yes", variant=look, compact=True)
-                yield Button("Leave it (esc)", id="no", compact=True)
+                yield Button("Cancel (esc)", id="no", compact=True)
 
     def on_mount(self) -> None:
         self.query_one("#no" if self._danger else "#yes", Button).focus()
@@ -81,7 +81,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Form(ModalScreen[dict[str, str] | None]):
-    """Named fields with their present values; enter saves, escape leaves. What is refused stays to be mended."""
+    """Named fields with their present values; enter saves, escape cancels. What is refused stays to be corrected."""
 
     CSS = DIALOG_CSS
     BINDINGS = bindings("form")
@@ -112,7 +112,7 @@ class Form(ModalScreen[dict[str, str] | None]):
                         yield Button(words, id=f"as-{ending}", compact=True)
             with Horizontal(classes="buttons"):
                 yield Button("Save", id="yes", variant="primary", compact=True)
-                yield Button("Leave (esc)", id="no", compact=True)
+                yield Button("Cancel (esc)", id="no", compact=True)
 
     def on_input_submitted(self) -> None:
         self._save()

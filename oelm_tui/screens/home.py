@@ -172,7 +172,7 @@ class Home(HomePanes):
                 tags = answer["tags"].replace(",", " ").replace("#", " ").split()
                 self._write(view, tags=tags, note=answer["note"])
 
-        fields = [("tags", "Tags, with spaces between", " ".join(view.notes.tags)), ("note", "Note", view.notes.note)]
+        fields = [("tags", "Tags, separated by spaces", " ".join(view.notes.tags)), ("note", "Note", view.notes.note)]
         self.app.push_screen(Form(f"Tags and note: {view.id}", fields), save)
 
     def _write(self, view: RunView, **changes: Any) -> None:

@@ -277,7 +277,7 @@ class Launch(Screen[bool | None]):
             self.app.push_screen(
                 Confirm(
                     "Someone else is on this card",
-                    [*others, "", "The run will wait in line until the card is free. Queue it all the same?"],
+                    [*others, "", "The run will wait in line until the card is free. Queue it anyway?"],
                     "Queue",
                 ),
                 lambda yes: self._start() if yes else None,

@@ -10,14 +10,14 @@ from oelm_core.runs.status import LIVE
 from oelm_tui.snapshots.run_view import RunView
 
 WORDS = {
-    "stop": "It finishes its step, writes a checkpoint and ends as stopped. Resume goes on from there.",
+    "stop": "It finishes its step, writes a checkpoint and ends as stopped. Resume continues from there.",
     "kill": "All its processes end at once. What it did since its last checkpoint is lost.",
-    "resume": "It goes on in the same folder from its newest complete checkpoint, as a new attempt.",
+    "resume": "It continues in the same folder from its newest complete checkpoint, as a new attempt.",
     "delete": "Its folder, with metrics, samples and checkpoints, is removed. This cannot be undone.",
 }
 NOT_SO = {
-    "stop": "is over already; only live runs can be stopped",
-    "kill": "is over already; only live runs can be killed",
+    "stop": "has already ended; only live runs can be stopped",
+    "kill": "has already ended; only live runs can be killed",
     "resume": "cannot be resumed: it is live or has finished",
     "delete": "is live; stop it first, then delete it",
 }

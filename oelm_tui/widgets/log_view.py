@@ -225,7 +225,7 @@ class LogPage(LineWidget, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         if self._answer is not None and not self._drawn and y == 0:
-            words = "no log yet" if self._answer.page.size == 0 else "no line shows that text"
+            words = "no log yet" if self._answer.page.size == 0 else "no line contains that text"
             return self.draw_line([("  " + words, "faint")])
         line, current = self._drawn[y] if y < len(self._drawn) else ([], False)
         return self.draw_line([(glyphs.signs.cursor if current else " ", "accent"), *line])
@@ -251,7 +251,7 @@ class LogStatus(Lines):
         page, request = answer.page, answer.request
         share = 100 if page.at_end or not page.size else int(page.top * 100 / page.size)
         line: Line = [(f" {formatting.size_short(page.size)}  {share} %", "faint")]
-        line.append(("  following", "ok") if request.follow else ("  end follows", "faint"))
+        line.append(("  following", "ok") if request.follow else ("  end to follow", "faint"))
         if not self.app.settings.log_colours:
             line.append(("  C colours", "faint"))
         if answer.note:

@@ -67,7 +67,9 @@ class RunsTable(RowTable):
             self._made.clear()
         views = chosen(snapshot.runs, self._query, self.sorted_by, self.descending)
         self.empty_words = (
-            "no run fits the filter; esc clears it" if snapshot.runs else "no runs yet: choose a preset (1) and press l"
+            "no run matches the filter; esc clears it"
+            if snapshot.runs
+            else "no runs yet: choose a preset (1) and press l"
         )
         self.set_rows([self._row(view, snapshot.now) for view in views])
 

@@ -225,10 +225,10 @@ def test_a_disk_that_hangs_stalls_the_sampler_and_not_the_screen(lab):
         await pilot.press("down", "1", "down")
         await pilot.pause()
         assert app.screen.pane == "presets"
-        assert "no news for 6" in text_of(app)
+        assert "no update for 6" in text_of(app)
         gate.set()
         await settle(pilot)
-        assert "no news" not in text_of(app)
+        assert "no update" not in text_of(app)
 
     drive(lab, script)
 

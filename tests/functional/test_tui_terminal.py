@@ -133,7 +133,7 @@ def test_from_the_first_launch_to_the_exported_table(terminal, tmp_path):
     terminal.press("c")
     terminal.wait_for("perplexity", timeout=120)
     terminal.press("e")
-    terminal.wait_for("Export what is compared")
+    terminal.wait_for("Export this comparison")
     terminal.press("C-u")
     terminal.type("table.md")
     terminal.press("Enter")
