@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
@@ -22,6 +22,9 @@ from torch import nn
 from oelm_core.errors import BadInput
 from oelm_core.runs.folder import read_record, write_json, write_record
 from oelm_core.runs.schema import SCHEMA, Evaluated, Reached, Record
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 REACH = (0.8, 0.9)
 """Accuracies whose first step is noted."""
@@ -124,7 +127,7 @@ def load_model(model: nn.Module, tensors: Tensors, where: Path) -> None:
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer, model: nn.Module) -> Tensors:
     """Adam's moments and step counts under the names of the weights they belong to."""
-    names: dict[Any, str] = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
         f"{names[parameter]}|{key}": value
         for parameter, state in optimiser.state.items()
@@ -143,7 +146,9 @@ def load_optimiser(optimiser: torch.optim.Optimizer, model: nn.Module, tensors: 
         optimiser.state[parameter][key] = value.to(parameter.device if on_device else "cpu").clone()
 
 
-def save(folder: Path, state: CheckpointState, groups: dict[str, Tensors], model_config: Any = None) -> int:
+def save(
+    folder: Path, state: CheckpointState, groups: dict[str, Tensors], model_config: PretrainedConfig | None = None
+) -> int:
     """Writes `step-<step>` with one safetensors file per group and returns its bytes; `latest` then points to it.
 
     model_config: transformers' description of the model, with which it can load the weights.

@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
+
+T = TypeVar("T")
 
 BUCKET = 25 << 20  # bytes of gradients sent in one go
 
@@ -59,13 +61,13 @@ class Ranks:
         dist.all_reduce(said, op=dist.ReduceOp.MAX)
         return int(said)
 
-    def gather(self, thing: Any) -> list[Any]:
+    def gather(self, mine: T) -> list[T]:
         """What every rank has, in the order of ranks, for every rank."""
         if self.world == 1:
-            return [thing]
-        things: list[Any] = [None] * self.world
-        dist.all_gather_object(things, thing)
-        return things
+            return [mine]
+        found = [mine] * self.world
+        dist.all_gather_object(found, mine)
+        return found
 
     def same_weights(self, model: torch.nn.Module) -> None:
         """Rank 0's weights for everyone."""
@@ -95,16 +97,10 @@ def _buckets(grads: list[torch.Tensor]) -> Iterable[list[torch.Tensor]]:
         yield bucket
 
 
-def environment() -> tuple[int, int, int]:
-    """(rank, world size, local rank) as torchrun tells them; (0, 1, 0) without it."""
-    return tuple(
-        int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
-    )  # type: ignore[return-value]
-
-
 def join(kind: str) -> Ranks:
-    """Joins the other ranks of the run, if there are any. `kind` is cpu or cuda."""
-    rank, world, local = environment()
+    """Joins the other ranks of the run, if torchrun started any. `kind` is cpu or cuda."""
+    told = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))
+    rank, world, local = (int(os.environ.get(name, alone)) for name, alone in told)
     device = torch.device(f"cuda:{local}" if kind == "cuda" else "cpu")
     if kind == "cuda":
         torch.cuda.set_device(device)

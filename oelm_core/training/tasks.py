@@ -184,15 +184,15 @@ class ClassificationTask:
         found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         for chosen, logits in scores:
             labels = torch.from_numpy(examples.labels[chosen]).to(logits.device)
-            losses = F.cross_entropy(logits, labels, reduction="none")
-            found.append((chosen, logits.argmax(-1).cpu().numpy(), losses.cpu().numpy()))
+            each = F.cross_entropy(logits, labels, reduction="none")
+            found.append((chosen, logits.argmax(-1).cpu().numpy(), each.cpu().numpy()))
         predictions = np.empty(len(examples), np.int64)
-        losses_of = np.empty(len(examples), np.float64)
+        losses = np.empty(len(examples), np.float64)
         for part in ranks.gather(found):
-            for chosen, predicted, losses in part:
+            for chosen, predicted, lost in part:
                 predictions[chosen] = predicted
-                losses_of[chosen] = losses
-        return predictions, losses_of
+                losses[chosen] = lost
+        return predictions, losses
 
     def samples(self, model: nn.Module, step: int, precision: Precision) -> list[Sample]:
         return []
