@@ -1,4 +1,4 @@
-"""Reads one of the author's output folders into facts; what it does not say stays unknown."""
+"""Reads one of the author's output folders into our records; what it does not say stays unknown."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from oelm_core.errors import BadInput
-from oelm_core.published.import_checkpoint import Counts, count_parameters
-from oelm_core.published.import_log import LogContent, read_log
-from oelm_core.runs.folder import read_json
+from msgspec import Struct
 
-JSON_FILES = ("timing_stats.json", "config.json", "results.json")
+from oelm_core.errors import BadInput
+from oelm_core.method.facts import Census
+from oelm_core.metric import best_of, metric_named
+from oelm_core.published.import_checkpoint import CheckpointCounts, count_checkpoint
+from oelm_core.published.import_log import LogContent, read_log
+from oelm_core.runs.folder import read_record
+from oelm_core.runs.schema import Evaluated, Headline, Result, Seconds, StepTiming
+
 LOGS = ("training.log", "training_restart.log")
 CHECKPOINTS = ("best.pt", "best_model.pt", "latest.pt", "best.safetensors", "model.safetensors")
 METHODS = {
@@ -26,17 +30,81 @@ METHODS = {
 }
 
 
+class TimingStats(Struct):
+    """timing_stats.json, of the GPT scripts and of the BERT scripts: the same figures under two names."""
+
+    model_type: str | None = None
+    mode: str | None = None
+    init_method: str | None = None
+    dataset: str | None = None
+    total_wall_time: float | None = None
+    pure_training_time: float | None = None
+    total_validation_time: float | None = None
+    num_steps_measured: int | None = None
+    mean_step_time: float | None = None
+    std_step_time: float | None = None
+    median_step_time: float | None = None
+    p95_step_time: float | None = None
+    p99_step_time: float | None = None
+    mean_time_per_step: float | None = None
+    std_time_per_step: float | None = None
+    median_time: float | None = None
+    p95_time: float | None = None
+    p99_time: float | None = None
+    final_perplexity: float | None = None
+    """exp of the best loss, whatever its name says."""
+    best_val_loss: float | None = None
+
+
+class AuthorConfig(Struct):
+    """config.json of the later scripts."""
+
+    dataset: str | None = None
+    seed: int | None = None
+    num_classes: int | None = None
+    num_layers: int | None = None
+    d_model: int | None = None
+    num_heads: int | None = None
+    d_ff: int | None = None
+    vocab_size: int | None = None
+    max_seq_len: int | None = None
+    dropout: float | None = None
+    learning_rate: float | None = None
+    batch_size: int | None = None
+    num_epochs: float | None = None
+    warmup_steps: int | None = None
+    weight_decay: float | None = None
+    eval_interval: int | None = None
+    gradient_accumulation_steps: int | None = None
+
+
+class AuthorResults(Struct):
+    """results.json of the later scripts; accuracies are in percent."""
+
+    model_type: str | None = None
+    dataset: str | None = None
+    best_accuracy: float | None = None
+    final_val_accuracy: float | None = None
+    final_val_loss: float | None = None
+    total_time_seconds: float | None = None
+    avg_step_time: float | None = None
+    config: AuthorConfig | None = None
+
+
+JSON_FILES = {"timing_stats.json": TimingStats, "config.json": AuthorConfig, "results.json": AuthorResults}
+
+
 @dataclass
-class Folder:
-    """Everything one folder says."""
+class AuthorFolder:
+    """Everything one folder says; None for a file that is missing or cannot be read."""
 
     path: Path
-    stats: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    results: dict[str, Any] = field(default_factory=dict)
+    stats: TimingStats | None = None
+    config: AuthorConfig | None = None
+    results: AuthorResults | None = None
     log: LogContent = field(default_factory=LogContent)
     logs: list[Path] = field(default_factory=list)
-    counts: Counts | None = None
+    counts: CheckpointCounts | None = None
     checkpoint_bytes: int | None = None
     notes: list[str] = field(default_factory=list)
     fingerprint: str = ""
@@ -44,41 +112,50 @@ class Folder:
     @property
     def kind(self) -> str:
         """gpt, bert or later: which of the author's programs wrote it."""
-        if "mode" in self.stats or "mean_time_per_step" in self.stats:
+        if self.stats and (self.stats.mode is not None or self.stats.mean_time_per_step is not None):
             return "bert"
         if self.results or self.config:
             return "later"
-        if "model_type" in self.stats or any("perplexity" in record for record in self.log.evals):
+        if (self.stats and self.stats.model_type is not None) or self._has_scores("perplexity"):
             return "gpt"
-        return "bert" if any("accuracy" in record for record in self.log.evals) else "unknown"
+        return "bert" if self._has_scores("accuracy") else "unknown"
+
+    def _has_scores(self, metric: str) -> bool:
+        return any(metric in line.values for line in self.log.evals)
+
+    @property
+    def metric(self) -> str:
+        return "perplexity" if self.kind == "gpt" else "accuracy"
+
+    @property
+    def seed(self) -> int | None:
+        return self.log.seed if self.config is None or self.config.seed is None else self.config.seed
 
 
 def looks_like_output(path: Path) -> bool:
-    return any((path / name).is_file() for name in (*JSON_FILES[:1], "results.json", *LOGS))
+    return any((path / name).is_file() for name in ("timing_stats.json", "results.json", *LOGS))
 
 
-def read_folder(path: Path) -> Folder:
+def read_folder(path: Path) -> AuthorFolder:
     """Reads the folder's files; a torn one is noted and left out."""
-    folder = Folder(path)
+    folder = AuthorFolder(path)
     digest = hashlib.sha256()
-    for name in JSON_FILES:
+    found: dict[str, Any] = {}
+    for name, kind in JSON_FILES.items():
         file = path / name
-        if not file.is_file():
-            continue
-        digest.update(name.encode() + file.read_bytes())
-        content = read_json(file)
-        if content is None:
-            folder.notes.append(f"{name} cannot be read and is left out.")
-            continue
-        setattr(folder, {"timing_stats.json": "stats"}.get(name, name.removesuffix(".json")), content)
+        if file.is_file():
+            digest.update(name.encode() + file.read_bytes())
+            found[name] = read_record(file, kind)
+            if found[name] is None:
+                folder.notes.append(f"{name} cannot be read and is left out.")
+    folder.stats, folder.results = found.get("timing_stats.json"), found.get("results.json")
+    folder.config = found.get("config.json") or (folder.results.config if folder.results else None)
     for name in LOGS:
         file = path / name
         if file.is_file():
             digest.update(name.encode() + file.read_bytes())
             folder.logs.append(file)
             folder.log = read_log(file, folder.log)
-    if not folder.config and isinstance(folder.results.get("config"), dict):
-        folder.config = folder.results["config"]
     if not (folder.stats or folder.results or folder.log.evals):
         raise BadInput(f"{path}: nothing to import; its files hold no timing, no results and no validation.")
     _read_checkpoint(folder)
@@ -86,146 +163,133 @@ def read_folder(path: Path) -> Folder:
     return folder
 
 
-def _read_checkpoint(folder: Folder) -> None:
+def _read_checkpoint(folder: AuthorFolder) -> None:
     for name in CHECKPOINTS:
         file = folder.path / name
         if file.is_file():
             folder.checkpoint_bytes = folder.checkpoint_bytes or file.stat().st_size
-            folder.counts = folder.counts or count_parameters(file)
+            folder.counts = folder.counts or count_checkpoint(file)
             if folder.counts is None:
                 folder.notes.append(f"{name}: its parameters cannot be counted without running what is pickled in it.")
 
 
-def method_of(folder: Folder) -> str:
+def method_of(folder: AuthorFolder) -> str:
     """The method the files name. BERT's `oelm` may be random too, so its init must say which."""
-    said = str(folder.stats.get("model_type") or folder.results.get("model_type") or folder.stats.get("mode") or "")
-    name = METHODS.get(said.lower(), said.lower().replace("_", "-"))
-    if folder.kind == "bert" and name == "oelm-freeze" and not folder.stats.get("init_method"):
+    stats, results = folder.stats or TimingStats(), folder.results or AuthorResults()
+    written = (stats.model_type or results.model_type or stats.mode or "").lower()
+    name = METHODS.get(written, written.replace("_", "-"))
+    if folder.kind == "bert" and name == "oelm-freeze" and not stats.init_method:
         return "unknown"  # the author's mode `oelm` covers orthonormal and random starts alike
     return name or "unknown"
 
 
-def config_of(folder: Folder) -> dict[str, Any]:
+def config_of(folder: AuthorFolder) -> dict[str, Any]:
     """Our configuration with the parts that are known; the rest is absent."""
-    said = folder.config
-    dataset = folder.stats.get("dataset") or folder.results.get("dataset") or said.get("dataset")
+    stats, results = folder.stats or TimingStats(), folder.results or AuthorResults()
+    config = folder.config or AuthorConfig()
+    dataset = stats.dataset or results.dataset or config.dataset
     shape = {
-        "layers": said.get("num_layers"),
-        "d_model": said.get("d_model"),
-        "heads": said.get("num_heads"),
-        "d_ff": said.get("d_ff"),
-        "vocab": said.get("vocab_size"),
-        "positions": said.get("max_seq_len"),
+        "layers": config.num_layers,
+        "d_model": config.d_model,
+        "heads": config.num_heads,
+        "d_ff": config.d_ff,
+        "vocab": config.vocab_size,
+        "positions": config.max_seq_len,
     }
-    classes = said.get("num_classes")
-    kind = folder.kind
     train = {
-        "lr": said.get("learning_rate"),
-        "batch_size": said.get("batch_size"),
-        "epochs": said.get("num_epochs"),
-        "warmup_steps": said.get("warmup_steps"),
-        "weight_decay": said.get("weight_decay"),
-        "eval_every": said.get("eval_interval"),
-        "accumulate": said.get("gradient_accumulation_steps"),
+        "lr": config.learning_rate,
+        "batch_size": config.batch_size,
+        "epochs": config.num_epochs,
+        "warmup_steps": config.warmup_steps,
+        "weight_decay": config.weight_decay,
+        "eval_every": config.eval_interval,
+        "accumulate": config.gradient_accumulation_steps,
     }
-    metric = "perplexity" if kind == "gpt" else "accuracy"
+    data = {"name": dataset.lower() if dataset else None, "metric": folder.metric, "classes": config.num_classes}
     return {
         "id": folder.path.name,
         "title": folder.path.name,
-        "family": kind if kind in ("gpt", "bert") else "unknown",
+        "family": folder.kind if folder.kind in ("gpt", "bert") else "unknown",
         "baseline": None,
-        "model": _known({"shape": shape if all(shape.values()) else None, "dropout": said.get("dropout")}),
-        "data": _known({"name": str(dataset).lower() if dataset else None, "metric": metric, "classes": classes}),
+        "model": _known({"shape": shape if all(shape.values()) else None, "dropout": config.dropout}),
+        "data": _known(data),
         "method": {"name": method_of(folder), **_known({"init": _init(folder)})},
         "train": _known(train),
         "clock": None,
     }
 
 
-def _init(folder: Folder) -> str | None:
-    said = str(folder.stats.get("init_method") or "").lower()
-    if method_of(folder) == "baseline" or not said:
+def _init(folder: AuthorFolder) -> str | None:
+    if method_of(folder) == "baseline" or folder.stats is None:
         return None  # what the author's loader did to a baseline is not in its files
-    return {"normal": "gaussian", "orthogonal": "head-qr"}.get(said)
+    return {"normal": "gaussian", "orthogonal": "head-qr"}.get((folder.stats.init_method or "").lower())
 
 
 def _known(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def result_of(folder: Folder) -> dict[str, Any]:
-    """result.json as our worker writes it, with what is known."""
-    metric = "perplexity" if folder.kind == "gpt" else "accuracy"
-    best, final = _best_and_final(folder, metric)
-    stats, results = folder.stats, folder.results
-    timing = {
-        "step_time_mean": _first(stats, "mean_step_time", "mean_time_per_step") or results.get("avg_step_time"),
-        "step_time_std": _first(stats, "std_step_time", "std_time_per_step"),
-        "step_time_median": _first(stats, "median_step_time", "median_time"),
-        "step_time_p95": _first(stats, "p95_step_time", "p95_time"),
-        "step_time_p99": _first(stats, "p99_step_time", "p99_time"),
-        "steps_measured": stats.get("num_steps_measured"),
-    }
-    seconds = {
-        "total": stats.get("total_wall_time") or results.get("total_time_seconds"),
-        "training": stats.get("pure_training_time"),
-        "validation": stats.get("total_validation_time"),
-    }
+def result_of(folder: AuthorFolder) -> Result:
+    """The result as our worker writes it, with what is known."""
+    stats, results = folder.stats or TimingStats(), folder.results or AuthorResults()
+    best, final = _best_and_final(folder)
     counts = folder.counts
-    parameters = {"total": counts.total} if counts else {}
-    if counts and counts.trainable is not None:
-        parameters |= {"trainable": counts.trainable, "frozen": counts.total - counts.trainable}
-    return {
-        "schema": 1,
-        "imported": True,
-        "metric": {
-            "name": metric,
-            "value": best.get(metric),
-            "direction": "lower" if metric == "perplexity" else "higher",
-        },
-        "best": best,
-        "final": final,
-        "parameters": parameters,
-        "timing": _known(timing),
-        "seconds": _known(seconds),
-        **_known({"checkpoint_bytes": folder.checkpoint_bytes}),
-    }
+    trainable = counts.trainable if counts else None
+    return Result(
+        imported=True,
+        metric=Headline(folder.metric, best.get(folder.metric), metric_named(folder.metric).direction),
+        best=best,
+        final=final,
+        parameters=Census(
+            total=counts.total if counts else None,
+            trainable=trainable,
+            frozen=counts.total - trainable if counts and trainable is not None else None,
+        ),
+        timing=StepTiming(
+            step_time_mean=stats.mean_step_time or stats.mean_time_per_step or results.avg_step_time,
+            step_time_std=_first(stats.std_step_time, stats.std_time_per_step),
+            step_time_median=_first(stats.median_step_time, stats.median_time),
+            step_time_p95=_first(stats.p95_step_time, stats.p95_time),
+            step_time_p99=_first(stats.p99_step_time, stats.p99_time),
+            steps_measured=stats.num_steps_measured,
+        ),
+        seconds=Seconds(
+            total=stats.total_wall_time or results.total_time_seconds,
+            training=stats.pure_training_time,
+            validation=stats.total_validation_time,
+        ),
+        checkpoint_bytes=folder.checkpoint_bytes,
+    )
 
 
-def _best_and_final(folder: Folder, metric: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    scored = [record for record in folder.log.evals if math.isfinite(record.get(metric, math.nan))]
-    lower = metric == "perplexity"
-    best = dict((min if lower else max)(scored, key=lambda record: record[metric])) if scored else {}
-    final = dict(scored[-1]) if scored else {}
-    for record in (best, final):
-        record.pop("t", None)
-    told = _told(folder, metric)
-    if told is not None and (not best or abs(best[metric] / told - 1) > 0.005):
-        if best:
-            folder.notes.append(
-                f"best {metric} is {best[metric]:g} in the log and {told:g} in the summary; the log counts."
-            )
-        else:
-            best = {metric: told}
-            if folder.kind == "gpt" and folder.stats.get("best_val_loss") is not None:
-                best["loss"] = folder.stats["best_val_loss"]
-    if not final and folder.results.get("final_val_accuracy") is not None:
-        results = folder.results
-        final = _known({"accuracy": _fraction(results["final_val_accuracy"]), "loss": results.get("final_val_loss")})
+def _best_and_final(folder: AuthorFolder) -> tuple[Evaluated, Evaluated]:
+    metric, results = folder.metric, folder.results or AuthorResults()
+    evaluations: list[Evaluated] = [{"step": line.step, **line.values} for line in folder.log.evals]
+    scored = [one for one in evaluations if math.isfinite(one.get(metric) or math.nan)]
+    best, final = dict(best_of(scored, metric) or {}), dict(scored[-1]) if scored else {}
+    summary, in_log = _summary(folder), best.get(metric)
+    if summary is not None and in_log is None:
+        best = {metric: summary}
+        if folder.kind == "gpt" and folder.stats and folder.stats.best_val_loss is not None:
+            best["loss"] = folder.stats.best_val_loss
+    elif summary is not None and in_log is not None and abs(in_log / summary - 1) > 0.005:
+        folder.notes.append(f"best {metric} is {in_log:g} in the log and {summary:g} in the summary; the log counts.")
+    if not final and results.final_val_accuracy is not None:
+        final = _known({"accuracy": _fraction(results.final_val_accuracy), "loss": results.final_val_loss})
     return best, final
 
 
-def _told(folder: Folder, metric: str) -> float | None:
-    if metric == "perplexity":
-        value = folder.stats.get("final_perplexity")  # exp of the best loss, whatever its name says
-        return float(value) if isinstance(value, (int, float)) else None
-    value = folder.results.get("best_accuracy")
-    return _fraction(value) if isinstance(value, (int, float)) else None
+def _summary(folder: AuthorFolder) -> float | None:
+    """The best of the headline metric as the summary files have it."""
+    if folder.metric == "perplexity":
+        return folder.stats.final_perplexity if folder.stats else None
+    best = folder.results.best_accuracy if folder.results else None
+    return None if best is None else _fraction(best)
 
 
 def _fraction(value: float) -> float:
-    return value / 100 if value > 1 else float(value)
+    return value / 100 if value > 1 else value
 
 
-def _first(stats: dict[str, Any], *names: str) -> Any:
-    return next((stats[name] for name in names if stats.get(name) is not None), None)
+def _first(*values: float | None) -> float | None:
+    return next((value for value in values if value is not None), None)

@@ -35,7 +35,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Counts:
+class CheckpointCounts:
     """Parameters of a checkpoint; trainable is None when there is no optimiser state to tell."""
 
     total: int
@@ -43,8 +43,8 @@ class Counts:
     shapes: dict[str, tuple[int, ...]]
 
 
-def count_parameters(path: Path) -> Counts | None:
-    """Counts of a .pt (zip) or .safetensors file, or None when it cannot be read safely."""
+def count_checkpoint(path: Path) -> CheckpointCounts | None:
+    """CheckpointCounts of a .pt (zip) or .safetensors file, or None when it cannot be read safely."""
     try:
         if path.suffix == ".safetensors":
             return _from_safetensors(path)
@@ -55,7 +55,7 @@ def count_parameters(path: Path) -> Counts | None:
         return None
 
 
-def _from_safetensors(path: Path) -> Counts | None:
+def _from_safetensors(path: Path) -> CheckpointCounts | None:
     with open(path, "rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > MOST_BYTES:
@@ -66,10 +66,10 @@ def _from_safetensors(path: Path) -> Counts | None:
         for name, entry in header.items()
         if name != "__metadata__" and entry["dtype"] in SAFE_FLOATS
     }
-    return Counts(sum(math.prod(shape) for shape in shapes.values()), None, shapes)
+    return CheckpointCounts(sum(math.prod(shape) for shape in shapes.values()), None, shapes)
 
 
-def _from_zip(path: Path) -> Counts | None:
+def _from_zip(path: Path) -> CheckpointCounts | None:
     with zipfile.ZipFile(path) as archive:
         name = next((n for n in archive.namelist() if n.endswith("data.pkl")), None)
         if name is None or archive.getinfo(name).file_size > MOST_BYTES:
@@ -80,7 +80,7 @@ def _from_zip(path: Path) -> Counts | None:
         return None
     blocks = {tensor.storage: tensor.count for tensor in weights.values()}  # a tied weight is one block
     trainable = _trained(content) if isinstance(content, Mapping) else None
-    return Counts(sum(blocks.values()), trainable, {name: tensor.shape for name, tensor in weights.items()})
+    return CheckpointCounts(sum(blocks.values()), trainable, {name: tensor.shape for name, tensor in weights.items()})
 
 
 def _weights(content: Any) -> dict[str, Tensor]:

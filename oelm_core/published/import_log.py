@@ -7,7 +7,8 @@ import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from oelm_core.runs.schema import MetricLine
 
 _STAMP = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _NUMBER = r"([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))"
@@ -27,8 +28,9 @@ MOST_BARS = 2000
 class LogContent:
     """What a log shows; `seed` and the times are None when it does not say."""
 
-    evals: list[dict[str, Any]] = field(default_factory=list)
-    train: list[dict[str, Any]] = field(default_factory=list)
+    evals: list[MetricLine] = field(default_factory=list)
+    """Their `t` is 0 where the log has no times."""
+    train: list[MetricLine] = field(default_factory=list)
     first: float | None = None
     last: float | None = None
     seed: int | None = None
@@ -82,9 +84,8 @@ class _Reader:
             self.pending = None
 
     def _eval(self, step: int, **values: str | None) -> None:
-        record: dict[str, Any] = {"step": step, "t": self.now}
-        record |= {name: float(value) for name, value in values.items() if value is not None}
-        self.content.evals.append(record)
+        scores = {name: float(value) for name, value in values.items() if value is not None}
+        self.content.evals.append(MetricLine(step, "eval", self.now or 0.0, scores))
 
     def _bar(self, line: str) -> None:
         bar = _BAR.search(line)
@@ -93,14 +94,15 @@ class _Reader:
             return
         done, length = int(bar[2]), int(bar[3])
         epoch = int(bar[1]) if bar[1] else 1
-        record: dict[str, Any] = {"step": done + (epoch - 1) * length, "t": self.now, "loss": float(loss[1])}
+        values = {"loss": float(loss[1])}
         if rate := _RATE.search(line):
-            record["lr"] = float(rate[1])
+            values["lr"] = float(rate[1])
         if bar[1] is None:
             self.content.total = max(self.content.total or 0, length)
-        if record["step"] > 0:
-            self.content.train.append(record)
+        step = done + (epoch - 1) * length
+        if step > 0:
+            self.content.train.append(MetricLine(step, "train", self.now or 0.0, values))
 
 
-def _once_per_step(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [dict(record) for _, record in sorted({record["step"]: record for record in records}.items())]
+def _once_per_step(lines: list[MetricLine]) -> list[MetricLine]:
+    return [line for _, line in sorted({line.step: line for line in lines}.items())]

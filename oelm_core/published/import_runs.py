@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oelm_core.errors import BadInput, Refused
-from oelm_core.published.import_author import Folder, config_of, looks_like_output, read_folder, result_of
-from oelm_core.runs.folder import RunFolder, runs_dir, write_json
+from msgspec.structs import asdict
+
+from oelm_core.errors import BadInput
+from oelm_core.published.import_author import AuthorFolder, config_of, looks_like_output, read_folder, result_of
+from oelm_core.runs.folder import RunFolder, create, runs_dir, write_json
+from oelm_core.runs.schema import Notes, Origin, Result, RunRecord, RunState, encode_metric, setting
 from oelm_core.runs.store import Run, read_run
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
-
-__all__ = ["Imported", "import_folders"]
 
 
 @dataclass(frozen=True)
@@ -70,37 +67,34 @@ def _import(path: Path, catalogue: Catalogue, root: Path) -> Imported:
     before = _imported_before(root, folder.fingerprint)
     if before is not None:
         return Imported(read_run(before), False, ())
-    config = _with_preset(config_of(folder), folder, catalogue)
-    seed = folder.config.get("seed", folder.log.seed)
-    result = result_of(folder)
-    notes = _unknowns(folder, config, seed)
+    config, result = _with_preset(config_of(folder), folder, catalogue), result_of(folder)
+    notes = _unknowns(folder, config)
     created = _created(folder)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(created))
-    run_id = f"{config['id']}-s{seed or 0}-{stamp}-{folder.fingerprint[:4]}"
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(dir=root, prefix=".new-"))
-        try:
-            _fill(draft, folder, config, result, run_id, seed, created, notes)
-            draft.chmod(0o755)
-            os.rename(draft, root / run_id)
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
-    except OSError as error:
-        raise Refused(f"cannot import {path} into {root}: {error.strerror or error}.") from None
-    return Imported(read_run(RunFolder(root / run_id)), True, tuple(notes))
+    record = RunRecord(
+        id=f"{config['id']}-s{folder.seed or 0}-{stamp}-{folder.fingerprint[:4]}",
+        preset=config["id"],
+        config=config,
+        config_hash=f"imported-{folder.fingerprint[:8]}",
+        seed=folder.seed,
+        devices_asked=None,
+        launcher="import",
+        created=created,
+        imported=Origin(folder.fingerprint, str(folder.path), folder.kind, notes),
+    )
+    made = create(root, record, _state(folder, created), lambda draft: _fill(draft, folder, result, created, notes))
+    return Imported(read_run(made), True, tuple(notes))
 
 
 def _imported_before(root: Path, fingerprint: str) -> RunFolder | None:
-    for path in root.glob(f"*-{fingerprint[:4]}") if root.is_dir() else ():
-        content = RunFolder(path).read_dict("run") or {}
-        if content.get("imported") and content["imported"].get("fingerprint") == fingerprint:
+    for path in root.glob(f"*-{fingerprint[:4]}"):
+        record = RunFolder(path).read(RunRecord)
+        if record and record.imported and record.imported.fingerprint == fingerprint:
             return RunFolder(path)
     return None
 
 
-def _with_preset(config: dict[str, Any], folder: Folder, catalogue: Catalogue) -> dict[str, Any]:
+def _with_preset(config: dict[str, Any], folder: AuthorFolder, catalogue: Catalogue) -> dict[str, Any]:
     """Names the preset when the folder is called by its id and nothing in it speaks against; takes no settings over."""
     name = folder.path.name.lower()
     matching = [
@@ -115,13 +109,13 @@ def _with_preset(config: dict[str, Any], folder: Folder, catalogue: Catalogue) -
         if config["method"]["name"] == "unknown":
             folder.notes.append(f"the method is taken from the folder's name, {chosen.id}.")
             config["method"]["name"] = chosen.method.name
-        config |= {"id": chosen.id, "title": chosen.title, "baseline": chosen.baseline}
-        return config | _model(folder, catalogue)
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.path.name).strip("-.") or "imported"
-    return {**config, "id": slug} | _model(folder, catalogue)
+        named = {"id": chosen.id, "title": chosen.title, "baseline": chosen.baseline}
+    else:
+        named = {"id": re.sub(r"[^A-Za-z0-9._-]+", "-", folder.path.name).strip("-.") or "imported"}
+    return config | named | _model(folder, catalogue)
 
 
-def _model(folder: Folder, catalogue: Catalogue) -> dict[str, Any]:
+def _model(folder: AuthorFolder, catalogue: Catalogue) -> dict[str, Any]:
     """The model, when the checkpoint's tensors have the sizes of one in the catalogue."""
     if folder.counts is None:
         return {}
@@ -135,11 +129,21 @@ def _model(folder: Folder, catalogue: Catalogue) -> dict[str, Any]:
     return {}
 
 
-def _unknowns(folder: Folder, config: dict[str, Any], seed: int | None) -> list[str]:
+_WANTED = {
+    "data set": "data.name",
+    "model": "model.name",
+    "method": "method.name",
+    "initialisation": "method.init",
+    "learning rate": "train.lr",
+    "batch": "train.batch_size",
+}
+
+
+def _unknowns(folder: AuthorFolder, config: dict[str, Any]) -> list[str]:
     notes = list(folder.notes)
-    if seed is None:
+    if folder.seed is None:
         notes.append("the seed is unknown.")
-    absent = [label for label, (part, key) in _ASKED.items() if config[part].get(key) in (None, "unknown")]
+    absent = [label for label, key in _WANTED.items() if setting(config, key, "unknown") == "unknown"]
     if absent:
         notes.append(f"unknown: {', '.join(absent)}.")
     if folder.counts is None:
@@ -147,17 +151,7 @@ def _unknowns(folder: Folder, config: dict[str, Any], seed: int | None) -> list[
     return notes
 
 
-_ASKED = {
-    "data set": ("data", "name"),
-    "model": ("model", "name"),
-    "method": ("method", "name"),
-    "initialisation": ("method", "init"),
-    "learning rate": ("train", "lr"),
-    "batch": ("train", "batch_size"),
-}
-
-
-def _created(folder: Folder) -> float:
+def _created(folder: AuthorFolder) -> float:
     """When it began, by its log (which names no time zone; taken as UTC), else by its files' age."""
     if folder.log.first is not None:
         return float(folder.log.first)
@@ -165,51 +159,32 @@ def _created(folder: Folder) -> float:
     return float(int(min(ages))) if ages else 0.0
 
 
-def _fill(
-    draft: Path,
-    folder: Folder,
-    config: dict[str, Any],
-    result: dict[str, Any],
-    run_id: str,
-    seed: int | None,
-    created: float,
-    notes: list[str],
-) -> None:
-    finished = bool(folder.stats or folder.results) or folder.log.completed
+def _state(folder: AuthorFolder, created: float) -> RunState:
+    finished = folder.stats is not None or folder.results is not None or folder.log.completed
     state = "finished" if finished else "failed" if folder.log.failed else "stopped"
-    reason = {"finished": "completed", "failed": "error"}.get(state)
-    message = None if finished else "Imported; its files do not say how it ended."
-    steps = [record["step"] for record in folder.log.evals]
-    step = max(steps, default=int(folder.stats.get("num_steps_measured") or 0))
-    origin = {"fingerprint": folder.fingerprint, "from": str(folder.path), "kind": folder.kind, "notes": notes}
-    write_json(
-        draft / "run.json",
-        {"schema": 1, "id": run_id, "preset": config["id"], "study": None, "config": config, "seed": seed}
-        | {"config_hash": f"imported-{folder.fingerprint[:8]}", "command": None, "host": None, "created": created}
-        | {"git_commit": None, "versions": {}, "devices_asked": None, "launcher": "import", "imported": origin},
+    measured = folder.stats.num_steps_measured if folder.stats else None
+    return RunState(
+        state=state,
+        reason={"finished": "completed", "failed": "error"}.get(state),
+        message=None if finished else "Imported; its files do not say how it ended.",
+        step=max((line.step for line in folder.log.evals), default=measured or 0),
+        total=folder.log.total,
+        started=created,
+        heartbeat=created,
     )
-    write_json(
-        draft / "state.json",
-        {"state": state, "reason": reason, "message": message, "host": None, "pid": None, "workers": []}
-        | {"devices": [], "step": step, "total": folder.log.total, "started": created, "heartbeat": created},
-    )
-    for name in ("attempts", "checkpoints"):
-        (draft / name).mkdir()
-    _write_metrics(draft / "metrics.jsonl", folder, created)
-    write_json(draft / "result.json", result)
+
+
+def _fill(draft: RunFolder, folder: AuthorFolder, result: Result, created: float, notes: list[str]) -> None:
+    draft.write(result)
+    draft.write(Notes(tags=["imported"], note=" ".join(notes)))
+    lines = sorted([*folder.log.train, *folder.log.evals], key=lambda line: (line.step, line.kind == "eval"))
+    for line in lines:
+        line.t = line.t or created
+    draft.metrics.write_bytes(b"".join(map(encode_metric, lines)))
+    draft.log.write_bytes(b"".join(log.read_bytes() for log in folder.logs))
     if folder.stats:
-        write_json(draft / "timing_stats.json", {"imported": True, **result["timing"], **result["seconds"]})
-        (draft / "imported").mkdir()
-        write_json(draft / "imported" / "timing_stats.json", folder.stats)
-    with open(draft / "training.log", "wb") as out:
-        for log in folder.logs:
-            out.write(log.read_bytes())
-    write_json(draft / "notes.json", {"tags": ["imported"], "note": " ".join(notes)})
-
-
-def _write_metrics(path: Path, folder: Folder, created: float) -> None:
-    records = [{"kind": "train", **record} for record in folder.log.train]
-    records += [{"kind": "eval", **record} for record in folder.log.evals]
-    records.sort(key=lambda record: (record["step"], record["kind"] == "eval"))
-    lines = [json.dumps({**record, "t": record.get("t") or created}) for record in records]
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        ours = {**asdict(result.timing), **asdict(result.seconds)}
+        known = {key: value for key, value in ours.items() if value is not None}
+        write_json(draft.path / "timing_stats.json", {"imported": True, **known})
+        (draft.path / "imported").mkdir()
+        (draft.path / "imported" / "timing_stats.json").write_bytes((folder.path / "timing_stats.json").read_bytes())

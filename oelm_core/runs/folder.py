@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -160,10 +160,13 @@ def create_from(root: Path, preset: str, seed: int, files: dict[str, Any]) -> Ru
     )
 
 
-def create(root: Path, run: RunRecord, state: RunState | None) -> RunFolder:
-    """A new run folder, complete from its first moment; its id goes into `run`.
+def create(
+    root: Path, run: RunRecord, state: RunState | None, fill: Callable[[RunFolder], None] | None = None
+) -> RunFolder:
+    """A new run folder, complete from its first moment; its id goes into `run`, unless it brings one.
 
-    It is filled beside and renamed into place, so a full disk leaves nothing behind and two runs never share one.
+    It is filled beside (`fill` adds what else belongs there) and renamed into place, so a full disk leaves nothing
+    behind and two runs never share one.
     """
     with _as_refusal(f"cannot create a run in {root}"):
         root.mkdir(parents=True, exist_ok=True)
@@ -172,10 +175,12 @@ def create(root: Path, run: RunRecord, state: RunState | None) -> RunFolder:
         try:
             for name in ("attempts", "checkpoints"):
                 (draft.path / name).mkdir()
-            run.id = _name_not_taken(root, run.preset, run.seed or 0)
+            run.id = run.id or _name_not_taken(root, run.preset, run.seed or 0)
             draft.write(run)
             if state is not None:
                 draft.write(state)
+            if fill is not None:
+                fill(draft)
             os.rename(draft.path, root / run.id)  # fails rather than merge: a run folder is never empty
             return RunFolder(root / run.id)
         except BaseException:

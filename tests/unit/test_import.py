@@ -14,10 +14,11 @@ import pytest
 from oelm_core.compare import compare_runs
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.errors import BadInput
-from oelm_core.published.import_checkpoint import count_parameters
+from oelm_core.published.import_checkpoint import count_checkpoint
 from oelm_core.published.import_log import read_log
 from oelm_core.published.import_runs import import_folders
 from oelm_core.runs.metrics_file import read_metrics
+from oelm_core.runs.schema import Result, Seconds
 from oelm_core.runs.store import list_runs
 from oelm_tui import cli
 
@@ -83,9 +84,9 @@ def test_a_gpt_folder_becomes_a_run_with_its_curve_and_times(tmp_path, catalogue
     )
     assert (run.metric_name, run.metric_value, run.step) == ("perplexity", 4.27, 99000)
     evals = read_metrics(run.folder.metrics, "eval")
-    assert [(r["step"], r["perplexity"]) for r in evals] == [(20000, 5.65), (61000, 4.51), (99000, 4.27)]
-    assert [r["loss"] for r in read_metrics(run.folder.metrics, "train")] == [1.80, 1.79]
-    assert run.folder.read_dict("result")["timing"]["step_time_mean"] == 0.0837
+    assert [(r.step, r.values["perplexity"]) for r in evals] == [(20000, 5.65), (61000, 4.51), (99000, 4.27)]
+    assert [r.values["loss"] for r in read_metrics(run.folder.metrics, "train")] == [1.80, 1.79]
+    assert run.folder.read(Result).timing.step_time_mean == 0.0837
     assert "lr" not in run.config["train"]  # the recipe's rate is not this run's word
     assert any("learning rate" in note for note in made.notes)
     assert any("seed is unknown" in note for note in made.notes)
@@ -124,9 +125,13 @@ def test_a_bert_log_gives_steps_times_seed_and_scores(tmp_path, catalogue):
     (made,) = import_folders([folder], catalogue, tmp_path / "runs")
     assert (made.run.preset, made.run.seed, made.run.metric_value) == ("sst2-oelm", 42, 0.9117)
     evals = read_metrics(made.run.folder.metrics, "eval")
-    assert [(r["step"], r["accuracy"], r["f1"]) for r in evals] == [(500, 0.8819, 0.8872), (2500, 0.9117, 0.9143)]
-    assert evals[1]["t"] - evals[0]["t"] == 7 * 60 - 1
-    assert [r["step"] for r in read_metrics(made.run.folder.metrics, "train")] == [50, 2155]
+    scores = [(r.step, r.values["accuracy"], r.values["f1"]) for r in evals]
+    assert scores == [
+        (500, 0.8819, 0.8872),
+        (2500, 0.9117, 0.9143),
+    ]
+    assert evals[1].t - evals[0].t == 7 * 60 - 1
+    assert [r.step for r in read_metrics(made.run.folder.metrics, "train")] == [50, 2155]
     assert any("taken from the folder's name" in note for note in made.notes)
 
 
@@ -151,7 +156,7 @@ def test_config_and_results_of_the_later_kind_are_read(tmp_path, catalogue):
     run = made.run
     assert (run.dataset, run.method, run.seed, run.metric_value) == ("xnli", "oelm-qk-ffn", 42, pytest.approx(0.5871))
     assert run.config["train"]["lr"] == 1e-3
-    assert run.folder.read_dict("result")["timing"]["step_time_mean"] == 0.17
+    assert run.folder.read(Result).timing.step_time_mean == 0.17
 
 
 def test_a_very_short_run_is_imported_with_what_it_says(tmp_path, catalogue):
@@ -161,7 +166,7 @@ def test_a_very_short_run_is_imported_with_what_it_says(tmp_path, catalogue):
     (folder / "timing_stats.json").write_text(json.dumps(short))
     (made,) = import_folders([folder], catalogue, tmp_path / "runs")
     assert made.run.metric_value is None
-    assert made.run.folder.read_dict("result")["seconds"] == {"total": 12.0}
+    assert made.run.folder.read(Result).seconds == Seconds(total=12.0)
 
 
 def test_a_summary_that_contradicts_the_log_is_noted(tmp_path, catalogue):
@@ -213,7 +218,7 @@ def test_a_restarted_log_replaces_the_steps_it_repeats(tmp_path):
     first.write_text("[Step 1000] Validation - Loss: 2.0, PPL: 7.39\n[Step 2000] Validation - Loss: nan, PPL: nan\n")
     second.write_bytes(b"\xff\x00 broken bytes\n[Step 2000] Validation - Loss: 1.5, PPL: 4.48\nTraining completed!\n")
     content = read_log(second, read_log(first))
-    assert [(r["step"], r["loss"]) for r in content.evals] == [(1000, 2.0), (2000, 1.5)]
+    assert [(r.step, r.values["loss"]) for r in content.evals] == [(1000, 2.0), (2000, 1.5)]
     assert content.completed
 
 
@@ -226,13 +231,13 @@ def test_parameters_are_counted_from_a_checkpoint_tied_once_and_trained_by_their
     moments[1] = {"step": torch.tensor(1.0), "exp_avg": torch.zeros(8, 8), "exp_avg_sq": torch.zeros(8, 8)}
     content = {"model_state_dict": weights, "optimizer_state_dict": {"state": moments, "param_groups": []}, "step": 5}
     torch.save(content, tmp_path / "best.pt")
-    counts = count_parameters(tmp_path / "best.pt")
+    counts = count_checkpoint(tmp_path / "best.pt")
     assert counts is not None
     assert (counts.total, counts.trainable) == (50257 * 8 + 128, 50257 * 8 + 64)
     folder = gpt_folder(tmp_path, "GPT-02_x", "oelm_freeze", 4.69)
     os.replace(tmp_path / "best.pt", folder / "best.pt")
     (made,) = import_folders([folder], catalogue, tmp_path / "runs")
-    assert made.run.folder.read_dict("result")["parameters"]["frozen"] == 64
+    assert made.run.folder.read(Result).parameters.frozen == 64
 
 
 def test_a_checkpoint_that_would_run_code_is_not_obeyed(tmp_path):
@@ -244,21 +249,21 @@ def test_a_checkpoint_that_would_run_code_is_not_obeyed(tmp_path):
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("archive/data.pkl", pickle.dumps({"model": Attack()}))
     (tmp_path / "best.pt").write_bytes(out.getvalue())
-    assert count_parameters(tmp_path / "best.pt") is None
+    assert count_checkpoint(tmp_path / "best.pt") is None
     assert not (tmp_path / "obeyed").exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 torn", b"\x80\x04not a zip"])
 def test_a_checkpoint_that_cannot_be_read_is_unknown(tmp_path, content):
     (tmp_path / "best.pt").write_bytes(content)
-    assert count_parameters(tmp_path / "best.pt") is None
+    assert count_checkpoint(tmp_path / "best.pt") is None
     (tmp_path / "a.safetensors").write_bytes(content)
-    assert count_parameters(tmp_path / "a.safetensors") is None
+    assert count_checkpoint(tmp_path / "a.safetensors") is None
 
 
 def test_safetensors_headers_are_counted(tmp_path):
     header = json.dumps({"w": {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}, "__metadata__": {}}).encode()
     (tmp_path / "m.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 48)
-    counts = count_parameters(tmp_path / "m.safetensors")
+    counts = count_checkpoint(tmp_path / "m.safetensors")
     assert counts is not None
     assert counts.total == 12
