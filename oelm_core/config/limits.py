@@ -57,10 +57,15 @@ def planned_steps(train: Train, data: Data) -> int | None:
     """Optimiser steps of a recipe; None when it gives epochs of data whose size is not known yet."""
     if train.max_steps is not None or train.epochs is None:
         return train.max_steps
+    examples = known_examples(data)
+    return None if examples is None else steps_in_epochs(train.epochs, examples, train.effective_batch)
+
+
+def known_examples(data: Data) -> int | None:
+    """Training examples of a recipe; None where they are counted when the data is read."""
     if data.train_examples is None or data.path is not None or data.classes is None:
         return None
-    examples = min(data.train_examples, data.limit or data.train_examples)
-    return steps_in_epochs(train.epochs, examples, train.effective_batch)
+    return min(data.train_examples, data.limit or data.train_examples)
 
 
 def steps_in_epochs(epochs: float, examples: int, effective_batch: int) -> int:

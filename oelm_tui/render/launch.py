@@ -14,11 +14,11 @@ from oelm_tui import glyphs
 from oelm_tui.render.config import said
 from oelm_tui.render.devices import OWNER_ROLES
 from oelm_tui.snapshots.cards import Machine, owner_of
-from oelm_tui.snapshots.estimate import Estimate
 from oelm_tui.text import Cell, Column, Line, Row, heading, named, named_lines, wrapped
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
+    from oelm_core.estimate import Cost
     from oelm_core.launch.request import LaunchRequest
 
 DEVICE_COLUMNS = (
@@ -53,7 +53,7 @@ def device_rows(machine: Machine | None, names: dict[str, str]) -> list[Row]:
     return rows
 
 
-def recipe_lines(experiment: Experiment, cost: Estimate | None, width: int) -> list[Line]:
+def recipe_lines(experiment: Experiment, cost: Cost | None, width: int) -> list[Line]:
     """One arm: what it is, what it will cost (None while that is being found out)."""
     train, data, method = experiment.train, experiment.data, experiment.method
     dot = f" {glyphs.signs.dot} "
@@ -73,7 +73,7 @@ def recipe_lines(experiment: Experiment, cost: Estimate | None, width: int) -> l
     return [*lines, []]
 
 
-def cost_lines(cost: Estimate, width: int) -> list[Line]:
+def cost_lines(cost: Cost, width: int) -> list[Line]:
     """Steps, time, memory and parameters, each with what it is known by."""
 
     def line(name: str, value: str, by: str) -> list[Line]:

@@ -34,8 +34,8 @@ from oelm_tui.widgets.row_table import RowTable
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
+    from oelm_core.estimate import Cost
     from oelm_tui.app import OelmApp
-    from oelm_tui.snapshots.estimate import Estimate
 
 
 class Tick(Checkbox):
@@ -55,14 +55,16 @@ class CostRequest:
     views: tuple[RunView, ...] = field(default=(), compare=False)
 
 
-CostAnswer = tuple[CostRequest, dict[str, "Estimate"]]
+CostAnswer = tuple[CostRequest, dict[str, "Cost"]]
 
 
 def cost_of(request: CostRequest) -> CostAnswer:
     """Reads earlier runs, so it is done in a thread."""
-    from oelm_tui.snapshots.estimate import estimate
+    from oelm_core.estimate import estimate
 
-    return request, {one.id: estimate(one, request.views, request.on) for one in request.experiments}
+    runs = [view.run for view in request.views]
+    paces = {view.id: view.pace for view in request.views if view.pace}
+    return request, {one.id: estimate(one, runs, request.on, paces) for one in request.experiments}
 
 
 class Launch(Screen[bool | None]):
@@ -106,7 +108,7 @@ class Launch(Screen[bool | None]):
         self._chosen: list[str] = ["auto"]
         self._problem = ""
         self._asked: CostRequest | None = None
-        self._costs: dict[str, Estimate] = {}
+        self._costs: dict[str, Cost] = {}
         self.thread: BackgroundThread[CostRequest, CostAnswer] = BackgroundThread(
             "cost", cost_of, lambda a: self.post_message(self.Costed(a)), on_error=lambda e: self.app.tell(e)
         )
@@ -244,7 +246,7 @@ class Launch(Screen[bool | None]):
         text.show(lines)
         self.query_one("#go", Button).disabled = bool(self._problem)
 
-    def _costs_of(self, found: list[Experiment], snapshot: LabSnapshot) -> dict[str, Estimate]:
+    def _costs_of(self, found: list[Experiment], snapshot: LabSnapshot) -> dict[str, Cost]:
         """Known costs; asks for them when something was changed."""
         cards = bool(snapshot.machine and snapshot.machine.cards)
         device = self.form().device

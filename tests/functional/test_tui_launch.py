@@ -9,16 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from oelm_core.estimate import estimate, parameters
 from oelm_core.launch import local
 from oelm_core.launch.request import RunRequest
 from oelm_core.runs.schema import PeakMemory, Result
+from oelm_core.runs.store import Run
 from oelm_tui.launch_form import LaunchForm, would_wait
 from oelm_tui.screens.dialogs import help_lines
 from oelm_tui.screens.launch import Launch
 from oelm_tui.snapshots.cards import owner_of
-from oelm_tui.snapshots.estimate import estimate
-from oelm_tui.snapshots.run_view import RunView
-from oelm_tui.snapshots.work import parameters
 from tests.functional.tui_lab import cards, catalogue, drive, press, said, settle, text_of, wait_until
 from tests.run_factory import write_run
 
@@ -238,13 +237,12 @@ def test_without_earlier_runs_the_time_is_not_guessed():
     assert "not measured" in cost.memory_from
 
 
-def earlier(lab: Path, preset: str, devices: list[str], number: int = 90, memory: PeakMemory | None = None) -> RunView:
+def earlier(lab: Path, preset: str, devices: list[str], number: int = 90, memory: PeakMemory | None = None) -> Run:
     """A finished run of a preset that took 100 s for 1,000 steps."""
     run = write_run(lab / "runs", catalogue().experiments[preset], number=number)
     if memory is not None:
         run.folder.write(Result(memory=memory))
-    changed = dataclasses.replace(run, devices=devices, state="finished", step=1000, attempt=1)
-    return RunView(changed, took=100.0)
+    return dataclasses.replace(run, devices=devices, state="finished", step=1000, attempt=1, started=1.0, ended=101.0)
 
 
 def test_time_and_memory_come_from_earlier_runs_of_the_same_thing_on_the_same_kind_of_device(lab):
@@ -257,7 +255,7 @@ def test_time_and_memory_come_from_earlier_runs_of_the_same_thing_on_the_same_ki
     other_kind = estimate(gpt, [on_cpu], "gpu")
     assert other_kind.seconds is None
     assert "unknown" in other_kind.seconds_from
-    resumed = dataclasses.replace(on_cpu, run=dataclasses.replace(on_cpu.run, attempt=2))
+    resumed = dataclasses.replace(on_cpu, attempt=2)
     assert estimate(gpt, [resumed], "cpu").seconds is None
 
 

@@ -13,8 +13,8 @@ from oelm_core.compare.settings import steps_of
 from oelm_core.config import Claim, Experiment, Method, Published, Study, Train, as_dict, config_hash, merge, override
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.config.limits import planned_steps
+from oelm_core.estimate import estimate
 from oelm_core.training.schedule import BatchPlan
-from oelm_tui.snapshots.estimate import estimate
 
 SST2 = ["sst2-baseline", "sst2-oelm", "sst2-random"]
 PAIRS = ["mnli-baseline", "mnli-oelm", "XNLI-01", "XNLI-02"]
