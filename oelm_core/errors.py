@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -51,6 +50,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     >>> did_you_mean("sst2-oelmm", ["sst2-oelm", "GPT-01"])
     ' Did you mean sst2-oelm?'
     """
+    import difflib  # late: a waiting runner never guesses
+
     by_lower = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(by_lower[match] for match in near)}?" if near else ""

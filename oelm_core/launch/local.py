@@ -14,8 +14,7 @@ from pathlib import Path
 from oelm_core.errors import BadInput, Refused
 from oelm_core.launch import device_request, queue
 from oelm_core.launch.request import RunRequest, queued_state
-from oelm_core.launch.runner import SIGNALS
-from oelm_core.launch.spawn import importable
+from oelm_core.launch.spawn import SIGNALS, importable
 from oelm_core.runs import attempts, process
 from oelm_core.runs.folder import RunFolder, create, remove_tree, runs_dir
 from oelm_core.runs.schema import Attempt, RunRecord, RunState, Stop

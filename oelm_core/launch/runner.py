@@ -8,9 +8,11 @@ import os
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+if __name__ == "__main__":  # msgspec takes typing_extensions where it finds it: a megabyte that no runner needs
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
 
 from msgspec.structs import replace
 
@@ -18,6 +20,7 @@ from oelm_core.errors import LabError, NotFound
 from oelm_core.launch import machine_state, queue, spawn, worker_exit
 from oelm_core.launch.acquire import Devices, Unmet, Waiter, pause_left, wait_for_run
 from oelm_core.launch.run_writer import RunWriter
+from oelm_core.launch.spawn import SIGNALS
 from oelm_core.runs import attempts, process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Around, Attempt, Outcome, RunRecord, RunState, Stop, WorkerProgress
@@ -25,10 +28,6 @@ from oelm_core.runs.status import FINAL, RunStatus
 
 if TYPE_CHECKING:
     from oelm_core.launch.slurm.job import Job
-
-SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD}
-"""Blocked from before the runner's first line (the launcher sees to it) and taken one by one while it rests."""
-
 
 class Stopped(Exception):
     """A run that waits was told to end."""
@@ -319,7 +318,6 @@ def main(argv: list[str] | None = None) -> int:
     folder = RunFolder(Path(arguments["--run-folder"]))
     ready = int(arguments["--ready"]) if arguments.get("--ready") else None
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    spawn.become_subreaper()
     ticket = Path(arguments["--ticket"]) if arguments.get("--ticket") else None
     run = folder.read(RunRecord)
     if run is None:
@@ -337,6 +335,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         end = runner.live()
     except Exception as error:  # a full disk, no process left to fork: the run ends, but never without a word
+        import traceback  # late: it costs a waiting runner memory
+
         traceback.print_exc()
         end = runner.give_up(error)
     runner.conclude(end)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import select
 import signal
 import sys
 import time
@@ -15,6 +13,8 @@ from pathlib import Path
 WORKER = "oelm_core.training.worker"
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD}
+"""Blocked from before the runner's first line (the launcher sees to it) and taken one by one while it rests."""
 GRACE = 120.0
 """Seconds a worker that was told to end may take to save; OELM_GRACE says otherwise."""
 
@@ -66,11 +66,6 @@ def environment(kind: str, devices: list[str], threads: int | None) -> dict[str,
     return told
 
 
-def become_subreaper() -> None:
-    """Orphaned descendants (ranks live in their own sessions) become ours, so none escapes."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
 def spawn(
     command: list[str],
     *,
@@ -86,6 +81,7 @@ def spawn(
     Killed anywhere in between, the runner leaves no unwatched worker: the child asks for SIGTERM at its parent's death
     and waits at the gate, which closes with the runner. `keep` are lease descriptors the worker holds on to.
     """
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphaned descendants (ranks live in their own sessions) become ours
     gate, key = os.pipe()
     parent = os.getpid()
     pid = os.fork()
@@ -135,6 +131,8 @@ def _become_worker(
 
 def output_of(command: list[str], patience: float) -> bytes | None:
     """What a command prints; None when it takes longer. By hand: `subprocess` costs a waiting runner a megabyte."""
+    import select  # late, as ctypes: a run that waits for cores needs neither
+
     reading, writing = os.pipe()
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -163,4 +161,6 @@ def output_of(command: list[str], patience: float) -> bytes | None:
 
 
 def _prctl(option: int, value: int) -> None:
+    import ctypes
+
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
