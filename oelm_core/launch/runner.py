@@ -29,6 +29,7 @@ from oelm_core.runs.status import FINAL, RunStatus
 if TYPE_CHECKING:
     from oelm_core.launch.slurm.job import Job
 
+
 class Stopped(Exception):
     """A run that waits was told to end."""
 

@@ -1,27 +1,38 @@
-"""The list of runs: every run folder as one `Run`, read cheaply enough for thousands of them."""
+"""The list of runs: every run folder as one `Run`, read cheaply enough for thousands of them.
+
+Runs that are over are kept in `runs/.index.json`, so that listing thousands of them costs two stats each. It is only
+ever a shortcut: every entry carries the marks of the files it came from, and the file may be deleted at any time.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from oelm_core.errors import NotFound, Refused, did_you_mean
 from oelm_core.metric import default_metric, metric_named
-from oelm_core.runs import index
-from oelm_core.runs.folder import RUN_ID, RunFolder, runs_dir
+from oelm_core.runs.folder import RUN_ID, RunFolder, read_record, replace_file, runs_dir
 from oelm_core.runs.metrics_file import MetricsReader
-from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, RunState, setting
+from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, RunState, encode, setting
 from oelm_core.runs.status import ENDED, FINAL, Observer, RunStatus, derive, observer
 
+INDEX_SCHEMA = 2
+WORTH_WRITING = 50
+"""Runs that ended or went since the index was written, from which it is written again."""
 
-@dataclass(frozen=True)
-class Run:
+Mark = tuple[int, int]
+"""Modification time in nanoseconds and inode: changes whenever a file is replaced."""
+
+
+class Run(Struct, frozen=True, dict=True):
     """What a list, a table or a comparison needs to know about one run."""
 
-    folder: RunFolder = field(compare=False)
+    path: str
     id: str
     preset: str
     method: str
@@ -39,7 +50,7 @@ class Run:
     metric_name: str
     metric_value: float | None
     """Best validation value so far, or the final result's."""
-    devices: list[str] = field(hash=False)
+    devices: tuple[str, ...]
     host: str
     heartbeat: float | None
     imported: bool
@@ -48,6 +59,10 @@ class Run:
     ended: float | None = None
     launcher: str = "local"
     attempt: int = 0
+
+    @functools.cached_property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.path)
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
@@ -75,10 +90,9 @@ def list_runs(root: Path | None = None) -> list[Run]:
     except OSError as error:
         raise Refused(f"cannot list the runs in {root}: {error.strerror}.") from None
     by = observer()
-    index.recall(root, _remember_final)
+    _recall(root)
     runs = [read_run(RunFolder(root / name), by) for name in names]
-    over = [run for run in runs if run.state in FINAL and _remembered[str(run.folder.path)].final is run]
-    index.keep(root, {run.id for run in over}, lambda: {run.id: _final_fields(run) for run in over})
+    _keep(root, [run for run in runs if run.state in FINAL and _remembered[run.path].final is run])
     return sorted(runs, key=lambda run: (run.created, run.id), reverse=True)
 
 
@@ -114,15 +128,15 @@ class HeadlineReader:
         self._folder = folder
         self._evaluations = MetricsReader(folder.metrics, "eval")
         self._best: float | None = None
-        self._result_mark: index.Mark | None = None
+        self._result_mark: Mark | None = None
         self._result: Headline | None = None
 
     def read(self, config: dict[str, Any]) -> tuple[str, float | None]:
         """(name, value or None)."""
-        mark = index.mark(f"{self._folder.path}/{Result.FILE}")
-        if mark != self._result_mark:  # a resumed run has no result yet
-            result = self._folder.read(Result) if mark else None
-            self._result, self._result_mark = result.metric if result else None, mark
+        now = mark(f"{self._folder.path}/{Result.FILE}")
+        if now != self._result_mark:  # a resumed run has no result yet
+            result = self._folder.read(Result) if now else None
+            self._result, self._result_mark = result.metric if result else None, now
         if self._result is not None:
             return self._result.name, self._result.value
         name = headline_metric(config)
@@ -141,11 +155,10 @@ def headline_metric(config: dict[str, Any]) -> str:
     return str(setting(config, "data.metric") or default_metric(setting(config, "data.classes")))
 
 
-@dataclass
-class _Remembered:
+class _Remembered(Struct):
     """What was read of a folder, and the marks of the files it came from."""
 
-    marks: tuple[index.Mark | None, index.Mark | None] = (None, None)
+    marks: tuple[Mark | None, Mark | None] = (None, None)
     run: RunRecord | None = None
     headline: HeadlineReader | None = None
     final: Run | None = None
@@ -158,7 +171,7 @@ def read_run(folder: RunFolder, by: Observer | None = None) -> Run:
     """One run, read again only where its files changed."""
     path = str(folder.path)
     memory = _remembered.setdefault(path, _Remembered())
-    marks = index.mark(f"{path}/{RunRecord.FILE}"), index.mark(f"{path}/{RunState.FILE}")
+    marks = mark(f"{path}/{RunRecord.FILE}"), mark(f"{path}/{RunState.FILE}")
     if memory.final is not None and marks == memory.marks:
         return memory.final
     if memory.run is None or marks[0] != memory.marks[0]:
@@ -180,31 +193,11 @@ def read_run(folder: RunFolder, by: Observer | None = None) -> Run:
     return run
 
 
-def _final_fields(run: Run) -> dict[str, Any]:
-    """What the index keeps of a run that is over."""
-    marks = _remembered[str(run.folder.path)].marks
-    kept = {one.name: getattr(run, one.name) for one in fields(run) if one.name != "folder"}
-    return {**kept, "marks": marks}
-
-
-def _remember_final(root: Path, name: str, kept: dict[str, Any]) -> None:
-    """Takes a run out of the index; `read_run` looks whether its files are still the same."""
-    path = f"{root}/{name}"
-    if path in _remembered:
-        return
-    try:
-        run_mark, state_mark = kept.pop("marks")
-        run = Run(folder=RunFolder(root / name), **kept)
-    except (TypeError, ValueError, KeyError):
-        return  # written by another version
-    _remembered[path] = _Remembered(marks=(tuple(run_mark), tuple(state_mark)), final=run)
-
-
 def _assemble(
     folder: RunFolder, record: RunRecord, state: RunState, status: RunStatus, metric: str, value: float | None
 ) -> Run:
     return Run(
-        folder=folder,
+        path=str(folder.path),
         id=folder.id,
         preset=record.preset,
         method=str(record.setting("method.name", "")),
@@ -221,7 +214,7 @@ def _assemble(
         total=state.total,
         metric_name=metric,
         metric_value=value,
-        devices=state.devices,
+        devices=tuple(state.devices),
         host=state.host or record.host or "",
         heartbeat=state.heartbeat,
         imported=record.imported is not None,
@@ -239,3 +232,58 @@ def _unreadable(folder: RunFolder, why: str | None) -> Run:
         preset=named["preset"] if named else folder.id, seed=int(named["seed"]) if named else 0, config={}
     )
     return _assemble(folder, record, RunState(state="unknown"), RunStatus("unknown", None, why), "", None)
+
+
+# -- the index ---------------------------------------------------------------------------------------------------------
+
+
+class _Entry(Struct):
+    """A run that is over, and the marks of its run.json and state.json."""
+
+    run: Run
+    marks: tuple[Mark, Mark]
+
+
+class _Index(Struct):
+    schema: int
+    runs: list[_Entry]
+
+
+_indexed: dict[str, tuple[Mark | None, set[str]]] = {}
+"""By runs folder: the mark of the index as last read or written, and the runs in it."""
+
+
+def mark(path: str) -> Mark | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino
+
+
+def _recall(root: Path) -> None:
+    """Takes runs out of the index, unless it was read before; `read_run` looks whether their files are the same."""
+    path = root / ".index.json"
+    now = mark(str(path))
+    if str(root) in _indexed and _indexed[str(root)][0] == now:
+        return
+    kept = read_record(path, _Index)
+    entries = kept.runs if kept is not None and kept.schema == INDEX_SCHEMA else []
+    for entry in entries:
+        if entry.run.path == f"{root}/{entry.run.id}":  # else the folder was moved
+            _remembered.setdefault(entry.run.path, _Remembered(entry.marks, final=entry.run))
+    _indexed[str(root)] = now, {entry.run.id for entry in entries}
+
+
+def _keep(root: Path, over: list[Run]) -> None:
+    """Writes the index when enough runs ended or went since it was written."""
+    names = {run.id for run in over}
+    _, known = _indexed.get(str(root), (None, set()))
+    if len(names ^ known) < WORTH_WRITING:
+        return
+    marked = [(run, _remembered[run.path].marks) for run in over]
+    entries = [_Entry(run, (first, second)) for run, (first, second) in marked if first and second]
+    path = root / ".index.json"
+    with contextlib.suppress(OSError):  # a read-only home is listed all the same, only slower
+        replace_file(path, encode(_Index(INDEX_SCHEMA, entries)), durable=False)
+        _indexed[str(root)] = mark(str(path)), names

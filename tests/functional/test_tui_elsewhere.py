@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from oelm_core.launch.remote_devices import remote_card
 from oelm_core.runs.folder import RunFolder, read_json
@@ -26,14 +27,14 @@ def on_a_node(lab: Path) -> Run:
     record = {"t": 1e9, "step": 61_200, "kind": "system", "util": 93.0, "memory_reserved": 4 * 2**30}
     with open(run.folder.metrics, "a") as file:
         file.write(json.dumps(record) + "\n")
-    return replace(run, launcher="slurm", state="running", host="node7", devices=["GPU-1234abcd"])
+    return replace(run, launcher="slurm", state="running", host="node7", devices=("GPU-1234abcd",))
 
 
 def test_a_run_on_another_node_brings_its_card_into_the_device_line(lab):
     (card,) = remote_cards([on_a_node(lab)])
     assert (card.label, card.utilisation, card.memory_used) == ("node7:1234", 93.0, 4 * 2**30)
     strip = DeviceStrip()
-    strip.set_reactive(DeviceStrip.machine, Machine(replace(machine().here, gpus=()), remote=(card,)))
+    strip.set_reactive(DeviceStrip.machine, Machine(dataclasses.replace(machine().here, gpus=()), remote=(card,)))
     line = "".join(text for text, _ in strip.lines(120, 1)[0])
     for words in ("node7:1234", "93%", "4.0G", "GPT-02"):
         assert words in line
@@ -59,7 +60,7 @@ def test_the_devices_pane_says_when_another_machine_was_last_heard_of(lab):
 
 def test_a_run_without_a_sample_is_unknown_and_not_idle(lab):
     waiting = read_run(RunFolder(lab / "runs" / run_id("GPT-03", 3)))
-    card = remote_card(replace(waiting, host="node7", devices=["cpu:0-3"]))
+    card = remote_card(replace(waiting, host="node7", devices=("cpu:0-3",)))
     assert card.label == "node7:cpu"
     assert card.utilisation is None
     assert card.measured is None

@@ -311,7 +311,7 @@ def test_a_theme_for_sixteen_colours_and_a_light_one_can_be_chosen(lab):
 
 
 def test_two_thousand_runs_scroll_filter_and_keep_the_cursor(lab):
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     async def script(app, pilot):
         known = app.sampler.sources.runs()

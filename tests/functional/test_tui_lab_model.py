@@ -8,6 +8,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from oelm_core.devices.card import Card, CardProcess, short_devices
@@ -82,7 +83,7 @@ def test_a_mark_stays_until_it_was_seen_and_comes_back_for_a_new_failure(lab):
     view = view_of(failed, [], Notes(), 0, NOW)
     assert view.needs_a_look
     assert not replace(view, notes=Notes(seen=NOW)).needs_a_look
-    again = view_of(replace(failed, ended=NOW + 10), [], Notes(seen=NOW), 0, NOW)
+    again = view_of(msgspec.structs.replace(failed, ended=NOW + 10), [], Notes(seen=NOW), 0, NOW)
     assert again.needs_a_look
 
 

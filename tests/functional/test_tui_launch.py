@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from oelm_core.estimate import estimate, parameters
 from oelm_core.launch import local
@@ -242,7 +242,8 @@ def earlier(lab: Path, preset: str, devices: list[str], number: int = 90, memory
     run = write_run(lab / "runs", catalogue().experiments[preset], number=number)
     if memory is not None:
         run.folder.write(Result(memory=memory))
-    return dataclasses.replace(run, devices=devices, state="finished", step=1000, attempt=1, started=1.0, ended=101.0)
+    took = {"started": 1.0, "ended": 101.0}
+    return replace(run, devices=tuple(devices), state="finished", step=1000, attempt=1, **took)
 
 
 def test_time_and_memory_come_from_earlier_runs_of_the_same_thing_on_the_same_kind_of_device(lab):
@@ -255,7 +256,7 @@ def test_time_and_memory_come_from_earlier_runs_of_the_same_thing_on_the_same_ki
     other_kind = estimate(gpt, [on_cpu], "gpu")
     assert other_kind.seconds is None
     assert "unknown" in other_kind.seconds_from
-    resumed = dataclasses.replace(on_cpu, attempt=2)
+    resumed = replace(on_cpu, attempt=2)
     assert estimate(gpt, [resumed], "cpu").seconds is None
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 
+import msgspec
 import pytest
 
 from oelm_core.launch import local
@@ -31,7 +31,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
 def test_a_run_of_slurms_is_stopped_through_slurm(lab, calls, monkeypatch):
     monkeypatch.setattr(cancel, "stop", lambda run, now=False: calls.append(("scancel", run.id, now)))
     run = read_run(RunFolder(lab / "runs" / run_id("GPT-02", 2)))
-    perform("stop", [RunView(dataclasses.replace(run, launcher="slurm"))], lambda words, bad: None)
+    perform("stop", [RunView(msgspec.structs.replace(run, launcher="slurm"))], lambda words, bad: None)
     assert calls == [("scancel", run.id, False)]
 
 

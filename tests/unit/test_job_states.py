@@ -5,11 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from oelm_core.config import as_dict
 from oelm_core.launch import remote_devices
@@ -153,7 +152,7 @@ def run(tmp_path: Path) -> Run:
     state = RunState(state="queued", launcher="slurm", heartbeat=time.time() - 500)
     folder = create(tmp_path / "runs", record, state)
     intent = submission.intend(folder, None)
-    submission.record(folder, msgspec.structs.replace(intent, job="7", asked=time.time() - 500))
+    submission.record(folder, replace(intent, job="7", asked=time.time() - 500))
     return read_run(folder)
 
 
@@ -246,7 +245,7 @@ def test_devices_of_other_nodes_come_from_the_workers_own_samples(run: Run) -> N
         '{"t": 2.0, "step": 2, "kind": "system", "util": 93.0, "memory": 5e9, "memory_reserved": 6e9}\n'
         '{"t": 3.0, "step": 3, "kind": "train", "loss": 1.0}\n{"t": 4.0, "kind": "system", "ut'
     )
-    there = replace(run, state="running", host="n4", devices=["gpu:2"])
+    there = replace(run, state="running", host="n4", devices=("gpu:2",))
     [card] = remote_devices.remote_cards(
         [there, replace(there, host="here"), replace(there, state="finished")], here="here"
     )

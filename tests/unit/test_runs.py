@@ -120,12 +120,12 @@ def test_a_run_is_found_by_prefix_and_the_newest_by_last(tmp_path: Path) -> None
 def test_the_index_remembers_runs_that_are_over_and_notices_when_they_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store.index, "WORTH_WRITING", 1)
+    monkeypatch.setattr(store, "WORTH_WRITING", 1)
     run = make(tmp_path, seed=1)
     before = list_runs(tmp_path)
     assert (tmp_path / ".index.json").exists()
     monkeypatch.setattr(store, "_remembered", {})
-    monkeypatch.setattr(store.index, "_known", {})
+    monkeypatch.setattr(store, "_indexed", {})
     monkeypatch.setattr(folders, "read_record", lambda path, kind: pytest.fail(f"{path} was read again"))
     assert list_runs(tmp_path) == before
     monkeypatch.undo()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Mapping
 
@@ -166,7 +165,7 @@ def overlay(runs: list[Run], cache: SlurmCache | None = None, *, fresh: bool = F
     files = {run.id: RunStatus(run.state, run.reason, run.message) for run in open_runs}
     statuses = _statuses([run.folder for run in open_runs], files, cache or _cache, fresh)
     return [
-        dataclasses.replace(run, state=status.state, reason=status.reason, message=status.message)
+        replace(run, state=status.state, reason=status.reason, message=status.message)
         if (status := statuses.get(run.id)) is not None
         else run
         for run in runs
