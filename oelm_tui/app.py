@@ -51,7 +51,6 @@ class OelmApp(HookedApp):
     TITLE = "OELM"
     BINDINGS = bindings("app")
     COMMANDS = {ActionPalette}
-    ENABLE_COMMAND_PALETTE = True
     snapshot: var[LabSnapshot | None] = var(None, always_update=True)
     detail: var[Detail | None] = var(None, always_update=True)
 

@@ -52,13 +52,10 @@ class Signs:
     bad: str
     note: str
     arms: tuple[str, str, str, str]
-    bar_full: str
     bar_steps: str
     spark: str
     ellipsis: str
-    dash: str
     cursor: str
-    times: str
 
     def state(self, name: str) -> str:
         return STATE_SIGNS.get(name, ("?", "?"))[1 if self.ascii_only else 0]
@@ -81,13 +78,10 @@ UNICODE = Signs(
     bad="✗",
     note="·",
     arms=("●", "▲", "■", "◆"),
-    bar_full="█",
     bar_steps=" ▏▎▍▌▋▊▉█",
     spark=" ▁▂▃▄▅▆▇█",
     ellipsis="…",
-    dash="─",
     cursor="›",
-    times="×",
 )
 ASCII = Signs(
     True,
@@ -106,13 +100,10 @@ ASCII = Signs(
     bad="x",
     note="-",
     arms=("*", "o", "x", "+"),
-    bar_full="#",
     bar_steps=" #",
     spark=" .:-=+*#@",
     ellipsis="~",
-    dash="-",
     cursor=">",
-    times="x",
 )
 
 

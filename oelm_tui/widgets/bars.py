@@ -151,10 +151,6 @@ class Hints(Lines):
         self.actions = list(actions)
         self._places: list[tuple[int, int, Action]] = []
 
-    def set_actions(self, actions: Sequence[Action]) -> None:
-        self.actions = list(actions)
-        self.refresh()
-
     def lines(self, width: int, height: int) -> Sequence[Line]:
         line: Line = [(" ", "")]
         at = 1

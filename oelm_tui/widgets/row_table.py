@@ -153,11 +153,6 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
         self._lay_out()
         self._keep_in_view()
 
-    def set_columns(self, columns: Sequence[Column]) -> None:
-        self.columns = list(columns)
-        self._lay_out()
-        self.refresh()
-
     def _lay_out(self) -> bool:
         """Widths for the rows at hand; True when they changed."""
         growing = [column.key for column in self.columns if column.grow]

@@ -97,3 +97,18 @@ def test_a_format_can_be_chosen_whatever_stands_in_the_field(lab, typed, file):
         assert app.screen.query_one("#file").value == file
 
     drive(lab, script)
+
+
+@pytest.mark.parametrize(("key", "bar"), [("l", "#launch-title"), ("f", "#log-title"), ("c", "#compare-title")])
+def test_a_click_on_a_tab_does_what_its_key_does(lab, key, bar):
+    async def script(app, pilot):
+        app.screen.runs_table.go_to(run_id("sst2-oelm", 5))
+        await press(pilot, key)
+        assert not isinstance(app.screen, Home)
+        line = text_of(app).splitlines()[0]
+        await pilot.click(bar, offset=(line.index("esc Back"), 0))
+        await wait_until(pilot, lambda: isinstance(app.screen, Home))
+        await pilot.click("#pane-tabs", offset=(text_of(app).splitlines()[1].index("4 Devices"), 0))
+        assert app.screen.pane == "devices"
+
+    drive(lab, script, (80, 24))
