@@ -16,7 +16,7 @@ from oelm_core.config import as_dict, merge
 from oelm_core.errors import LabError
 from oelm_core.formatting import relative
 from oelm_core.method.facts import Count
-from oelm_core.published.figures import Figure, derived, figures_of, named, study_figures
+from oelm_core.published.figures import Figure, cited, derived, figures_of, named, study_figures
 from oelm_core.published.parameters import ABOUT, count_parameters, parameters
 from oelm_core.published.results import (
     averages,
@@ -173,7 +173,7 @@ def _paired_recipes(arm: Experiment, tables: PublishedTables) -> list[Finding]:
                 f"gap given as {relative(claim.value)}, but {ours.value:g} against {base.value:g} "
                 f"make {relative(nearest.value)}."
             )
-            found.append(Finding("breaks", "ratio", (arm.id,), why, None, claim.source))
+            found.append(cited("breaks", "ratio", (arm.id,), why, claim))
             continue
         base = matching[0]
         if not changes[base.value]:
@@ -185,7 +185,7 @@ def _paired_recipes(arm: Experiment, tables: PublishedTables) -> list[Finding]:
             f"{relative(claim.value)} compares {ours.value:g} with {base.value:g}, two recipes ({each}): "
             f"the gap is not the method's alone.{instead}"
         )
-        found.append(Finding("confounds", "paired-recipes", (arm.id,), why, None, claim.source))
+        found.append(cited("confounds", "paired-recipes", (arm.id,), why, claim))
     return found
 
 

@@ -22,6 +22,8 @@ _LOOSE = {"clock", "eval_every", "batching", "compile", "tokenizer", "precision"
 _REFUTES_RESULT = ("untouched-baseline", "granularity", "best-below-curve", "perplexity-and-loss")
 _REFUTES_TIME = ("step-time", "step-time-x-steps", "clock")
 """Codes of findings that break the published headline metric, or the published step time."""
+Deviations = tuple[tuple[str, str], ...]
+"""(setting, how it differs), each."""
 
 
 def with_published_column(comparison: Comparison, catalogue: Catalogue) -> Comparison:
@@ -39,19 +41,21 @@ def _marked(group: Group, catalogue: Catalogue) -> Group:
     if not audited:
         return group
     findings = [f for f in audit_published(catalogue, only=audited, census=None) if f.grade == "breaks"]
-    deviations = {arm.id: _deviations(arm, presets.get(arm.preset.lower())) for arm in group.arms if reported[arm.id]}
-    arms = []
+    arms: list[Arm] = []
+    alike: dict[Deviations, list[Arm]] = {}
     for arm in group.arms:
         published = reported[arm.id]
         if published:
-            about = [f for f in findings if arm.preset.lower() in map(str.lower, f.arms)]
+            deviations = _deviations(arm, presets.get(arm.preset.lower()))
             marks = {
-                "refuted": _refuted(published, about, group.metric),
-                "differs": [deviation for _, deviation in deviations[arm.id]],
+                "refuted": _refuted(published, [f for f in findings if arm.preset.lower() in map(str.lower, f.arms)], group.metric),
+                "differs": [how for _, how in deviations],
             }
             arm = dataclasses.replace(arm, published=published | {key: mark for key, mark in marks.items() if mark})
+            if deviations:
+                alike.setdefault(deviations, []).append(arm)
         arms.append(arm)
-    audit = sort_findings([*group.audit, *_column_findings(group.arms, deviations)])
+    audit = sort_findings([*group.audit, *(_column_finding(*members) for members in alike.items())])
     return dataclasses.replace(group, arms=tuple(arms), audit=tuple(audit))
 
 
@@ -74,39 +78,29 @@ def _refuted(published: dict[str, Any], findings: Sequence[Finding], metric: str
     return why
 
 
-def _deviations(arm: Arm, preset: Experiment | None) -> list[tuple[str, str]]:
-    """(setting, how the run differs in it) from the preset that the figures were published for."""
+def _deviations(arm: Arm, preset: Experiment | None) -> Deviations:
+    """How the run differs from the preset that the figures were published for."""
     if preset is None or not arm.config.get("model"):  # imported: it is the author's own run
-        return []
+        return ()
     recipe = as_dict(preset)
     theirs, ours = settings_of(recipe), settings_of(arm.config)
-    found = [
-        (name, f"{LABELS[name]} {shown(name, ours[name])}, not {shown(name, theirs[name])}")
-        for name in LABELS
-        if name not in _LOOSE and ours[name] is not None and ours[name] != theirs[name]
-    ]
+    found = []
     other = substituted_model(arm.config)
     if other and other != substituted_model(recipe):
         total = arm.mean("total")
         size = f" ({total:,.0f} parameters)" if total else ""
-        found.insert(0, ("network", f"network {other}{size}, not {preset.model.name}"))
-    return found
+        found.append(("network", f"network {other}{size}, not {preset.model.name}"))
+    for name, label in LABELS.items():
+        if name not in _LOOSE and ours[name] is not None and ours[name] != theirs[name]:
+            found.append((name, f"{label} {shown(name, ours[name])}, not {shown(name, theirs[name])}"))
+    return tuple(found)
 
 
-def _column_findings(arms: Sequence[Arm], deviations: dict[str, list[tuple[str, str]]]) -> list[Finding]:
+def _column_finding(deviations: Deviations, arms: Sequence[Arm]) -> Finding:
     """Said once for all arms that differ alike from what was published."""
-    alike: dict[tuple[tuple[str, str], ...], list[Arm]] = {}
-    for arm in arms:
-        if deviations.get(arm.id):
-            alike.setdefault(tuple(deviations[arm.id]), []).append(arm)
-    found = []
-    for differs, members in alike.items():
-        what = "network" if differs[0][0] == "network" else "recipe"
-        names = tuple(arm.id for arm in members)
-        why = (
-            f"the published figures are of another {what} than {listed(names)} ran with: "
-            f"{'; '.join(deviation for _, deviation in differs)}."
-        )
-        presets = " ".join(dict.fromkeys(arm.preset for arm in members))
-        found.append(Finding("note", "published-column", names, why, f"oelm run {presets}"))
-    return found
+    what = "network" if deviations[0][0] == "network" else "recipe"
+    names = tuple(arm.id for arm in arms)
+    how = "; ".join(how for _, how in deviations)
+    why = f"the published figures are of another {what} than {listed(names)} ran with: {how}."
+    presets = " ".join(dict.fromkeys(arm.preset for arm in arms))
+    return Finding("note", "published-column", names, why, f"oelm run {presets}")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from oelm_core.compare.comparison import Finding, Grade
+
 if TYPE_CHECKING:
     from oelm_core.config import Claim, Experiment, Study
 
@@ -98,6 +100,11 @@ def study_figures(study: Study) -> list[Figure]:
 
 def named(figures: Sequence[Figure], *names: str) -> list[Figure]:
     return [one for one in figures if one.what in names]
+
+
+def cited(grade: Grade, code: str, arms: tuple[str, ...], why: str, *figures: Figure, **more: Any) -> Finding:
+    """A finding that names the sources of the figures it is about; `more` are other fields of it."""
+    return Finding(grade, code, arms, why, source=sources(*figures), **more)
 
 
 def sources(*figures: Figure) -> str:

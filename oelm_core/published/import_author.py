@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from oelm_core.errors import BadInput
 from oelm_core.method.facts import Census
@@ -57,25 +58,29 @@ class TimingStats(Struct):
 
 
 class AuthorConfig(Struct):
-    """config.json of the later scripts."""
+    """config.json of the later scripts, under our names."""
 
     dataset: str | None = None
     seed: int | None = None
-    num_classes: int | None = None
-    num_layers: int | None = None
+    classes: int | None = field(default=None, name="num_classes")
+    layers: int | None = field(default=None, name="num_layers")
     d_model: int | None = None
-    num_heads: int | None = None
+    heads: int | None = field(default=None, name="num_heads")
     d_ff: int | None = None
-    vocab_size: int | None = None
-    max_seq_len: int | None = None
+    vocab: int | None = field(default=None, name="vocab_size")
+    positions: int | None = field(default=None, name="max_seq_len")
     dropout: float | None = None
-    learning_rate: float | None = None
+    lr: float | None = field(default=None, name="learning_rate")
     batch_size: int | None = None
-    num_epochs: float | None = None
+    epochs: float | None = field(default=None, name="num_epochs")
     warmup_steps: int | None = None
     weight_decay: float | None = None
-    eval_interval: int | None = None
-    gradient_accumulation_steps: int | None = None
+    eval_every: int | None = field(default=None, name="eval_interval")
+    accumulate: int | None = field(default=None, name="gradient_accumulation_steps")
+
+    def named(self, *names: str) -> dict[str, Any]:
+        """Those of the settings that are known."""
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 class AuthorResults(Struct):
@@ -91,6 +96,8 @@ class AuthorResults(Struct):
     config: AuthorConfig | None = None
 
 
+SHAPE = ("layers", "d_model", "heads", "d_ff", "vocab", "positions")
+TRAIN = ("lr", "batch_size", "epochs", "warmup_steps", "weight_decay", "eval_every", "accumulate")
 JSON_FILES = {"timing_stats.json": TimingStats, "config.json": AuthorConfig, "results.json": AuthorResults}
 
 
@@ -102,11 +109,11 @@ class AuthorFolder:
     stats: TimingStats | None = None
     config: AuthorConfig | None = None
     results: AuthorResults | None = None
-    log: LogContent = field(default_factory=LogContent)
-    logs: list[Path] = field(default_factory=list)
+    log: LogContent = dataclasses.field(default_factory=LogContent)
+    logs: list[Path] = dataclasses.field(default_factory=list)
     counts: CheckpointCounts | None = None
     checkpoint_bytes: int | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
     fingerprint: str = ""
 
     @property
@@ -188,33 +195,16 @@ def config_of(folder: AuthorFolder) -> dict[str, Any]:
     stats, results = folder.stats or TimingStats(), folder.results or AuthorResults()
     config = folder.config or AuthorConfig()
     dataset = stats.dataset or results.dataset or config.dataset
-    shape = {
-        "layers": config.num_layers,
-        "d_model": config.d_model,
-        "heads": config.num_heads,
-        "d_ff": config.d_ff,
-        "vocab": config.vocab_size,
-        "positions": config.max_seq_len,
-    }
-    train = {
-        "lr": config.learning_rate,
-        "batch_size": config.batch_size,
-        "epochs": config.num_epochs,
-        "warmup_steps": config.warmup_steps,
-        "weight_decay": config.weight_decay,
-        "eval_every": config.eval_interval,
-        "accumulate": config.gradient_accumulation_steps,
-    }
-    data = {"name": dataset.lower() if dataset else None, "metric": folder.metric, "classes": config.num_classes}
+    shape = config.named(*SHAPE)
     return {
         "id": folder.path.name,
         "title": folder.path.name,
         "family": folder.kind if folder.kind in ("gpt", "bert") else "unknown",
         "baseline": None,
-        "model": _known({"shape": shape if all(shape.values()) else None, "dropout": config.dropout}),
-        "data": _known(data),
-        "method": {"name": method_of(folder), **_known({"init": _init(folder)})},
-        "train": _known(train),
+        "model": ({"shape": shape} if len(shape) == len(SHAPE) else {}) | config.named("dropout"),
+        "data": ({"name": dataset.lower()} if dataset else {}) | {"metric": folder.metric} | config.named("classes"),
+        "method": {"name": method_of(folder)} | ({"init": init} if (init := _init(folder)) else {}),
+        "train": config.named(*TRAIN),
         "clock": None,
     }
 
@@ -223,10 +213,6 @@ def _init(folder: AuthorFolder) -> str | None:
     if method_of(folder) == "baseline" or folder.stats is None:
         return None  # what the author's loader did to a baseline is not in its files
     return {"normal": "gaussian", "orthogonal": "head-qr"}.get((folder.stats.init_method or "").lower())
-
-
-def _known(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def result_of(folder: AuthorFolder) -> Result:
@@ -275,7 +261,9 @@ def _best_and_final(folder: AuthorFolder) -> tuple[Evaluated, Evaluated]:
     elif summary is not None and in_log is not None and abs(in_log / summary - 1) > 0.005:
         folder.notes.append(f"best {metric} is {in_log:g} in the log and {summary:g} in the summary; the log counts.")
     if not final and results.final_val_accuracy is not None:
-        final = _known({"accuracy": _fraction(results.final_val_accuracy), "loss": results.final_val_loss})
+        final = {"accuracy": _fraction(results.final_val_accuracy)}
+        if results.final_val_loss is not None:
+            final["loss"] = results.final_val_loss
     return best, final
 
 

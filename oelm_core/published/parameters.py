@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from oelm_core.compare.comparison import Finding, Grade
 from oelm_core.formatting import percent
 from oelm_core.method.facts import Count
-from oelm_core.published.figures import Figure, named
+from oelm_core.published.figures import Figure, cited, named
 from oelm_core.runs.folder import home, read_record, write_record
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def parameters(
             if not claim.low <= count <= claim.high:
                 given = f"{claim.value / 1e6:,.4g}M"
                 why = f"{name} parameters given as {given}; counted, they are {count:,}.{evidence}"
-                found.append(Finding("breaks", "parameters", (experiment.id,), why, None, claim.source))
+                found.append(cited("breaks", "parameters", (experiment.id,), why, claim))
     share = counted.frozen / counted.total
     for claim in named(figures, "frozen_share", "saved_share"):
         if not claim.low <= share <= claim.high:
@@ -76,12 +76,12 @@ def parameters(
             by = "estimated" if claim.projected else "said"
             why = f"{given} of the parameters are {by} to be saved; counted, it is {true}.{whose}"
             grade: Grade = "note" if claim.projected else "breaks"
-            found.append(Finding(grade, "parameters", (experiment.id,), why, None, claim.source))
+            found.append(cited(grade, "parameters", (experiment.id,), why, claim))
     for claim in named(figures, "checkpoint_mib"):
         expected = checkpoint_mib(counted)
         if abs(expected / claim.value - 1) > 0.05:
             why = f"a checkpoint of {claim.value:g} MiB is listed; weights and AdamW's moments take {expected:.0f} MiB."
-            found.append(Finding("note", "checkpoint", (experiment.id,), why, None, claim.source))
+            found.append(cited("note", "checkpoint", (experiment.id,), why, claim))
     return found
 
 

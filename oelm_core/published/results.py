@@ -10,7 +10,7 @@ from oelm_core.compare.comparison import Finding
 from oelm_core.compare.statistics import mcnemar_range
 from oelm_core.formatting import listed, metric_value, p_value, percent, points, relative
 from oelm_core.metric import metric_named
-from oelm_core.published.figures import Figure, derived, figure, mean_figure, named, sources
+from oelm_core.published.figures import Figure, cited, derived, figure, mean_figure, named
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
@@ -35,9 +35,8 @@ def granularity(experiment: Experiment, figures: Sequence[Figure]) -> list[Findi
         return []
     each = [f"{percent(one.value)}{where} (nearest {_nearest(one, n)})" for where, one in impossible]
     why = f"{listed(each)} cannot be a share of {n:,} examples: no whole number of right answers gives it."
-    source = sources(*(one for _, one in impossible))
     values = tuple(one.value for where, one in impossible if not where)
-    return [Finding("breaks", "granularity", (experiment.id,), why, None, source, values)]
+    return [cited("breaks", "granularity", (experiment.id,), why, *(one for _, one in impossible), values=values)]
 
 
 def _near(one: Figure, n: int) -> range:
@@ -70,7 +69,7 @@ def best_against_curve(experiment: Experiment, figures: Sequence[Figure]) -> lis
     why = (
         f"the best {experiment.metric} is given as {shown[0]}, but the run's own curve has {shown[1]} at step {step:,}."
     )
-    return [Finding("breaks", "best-below-curve", (experiment.id,), why, None, best.source)]
+    return [cited("breaks", "best-below-curve", (experiment.id,), why, best)]
 
 
 def perplexity_and_loss(experiment: Experiment, figures: Sequence[Figure]) -> list[Finding]:
@@ -80,19 +79,24 @@ def perplexity_and_loss(experiment: Experiment, figures: Sequence[Figure]) -> li
     pairs = [("", ppl, loss) for ppl in named(figures, "perplexity") for loss in named(figures, "loss")]
     for point in experiment.published.curve:
         if point.perplexity is not None and point.loss is not None:
-            where = f" at step {point.step:,}"
-            pairs.append(
-                (where, figure("perplexity", point.perplexity), figure("loss", point.loss, point.source or ""))
-            )
+            loss = figure("loss", point.loss, point.source or "")
+            pairs.append((f" at step {point.step:,}", figure("perplexity", point.perplexity), loss))
     found = []
     for where, perplexity, loss in pairs:
         expected = derived("perplexity", math.exp, loss)
         if not expected.agrees(perplexity):
             why = f"perplexity {perplexity.value:g}{where} is not exp({loss.value:g}) = {expected.value:.3f}."
-            found.append(
-                Finding("breaks", "perplexity-and-loss", (experiment.id,), why, None, sources(perplexity, loss))
-            )
+            found.append(cited("breaks", "perplexity-and-loss", (experiment.id,), why, perplexity, loss))
     return found
+
+
+Show = Callable[[float], str]
+GAPS: dict[str, tuple[Callable[[float, float], float], Show]] = {
+    "delta": (lambda a, b: a - b, points),
+    "relative_delta": (lambda a, b: a / b - 1, relative),
+    "retention": (lambda a, b: a / b, percent),
+}
+"""Claims about an arm and what it is compared with: how they follow from the two results, and how they are written."""
 
 
 def differences(
@@ -103,57 +107,45 @@ def differences(
     if ours is None or theirs is None:
         return []
     found = []
+    other_gap = "delta" if arm.metric == "perplexity" else "relative_delta"
     for claim in claims:
-        if claim.what in ("delta", "relative_delta") and (claim.what == "delta") == (arm.metric != "perplexity"):
-            relative_gap = claim.what == "relative_delta"
-            expected = derived("gap", (lambda a, b: a / b - 1) if relative_gap else (lambda a, b: a - b), ours, theirs)
-            show: Callable[[float], str] = relative if relative_gap else points
-        elif claim.what == "retention":
-            expected, show = derived("retention", lambda a, b: a / b, ours, theirs), percent
+        if claim.what in GAPS and claim.what != other_gap:
+            compute, show = GAPS[claim.what]
+            expected = derived(claim.what, compute, ours, theirs)
         elif claim.what == f"target_{arm.metric}" and arm.target and arm.target.of:
-            factor = arm.target.at_most or arm.target.at_least or 1.0
-            expected = derived("target", lambda b, by=factor: b * by, theirs)
-            show = "{:.3f}".format
+            factor, show = arm.target.at_most or arm.target.at_least or 1.0, "{:.3f}".format
+            expected = derived(claim.what, lambda b, by=factor: b * by, theirs)
         else:
             continue
         if not expected.agrees(claim):
             pair = f"{_shown(arm, ours)} against {_shown(reference, theirs)}"
             name = claim.what.replace("_", " ")
             why = f"{name} given as {show(claim.value)}, but {pair} make {show(expected.value)}."
-            found.append(Finding("breaks", "ratio", (arm.id, reference.id), why, None, claim.source))
+            found.append(cited("breaks", "ratio", (arm.id, reference.id), why, claim))
     return found
 
 
-def _shown(experiment: Experiment, figure: Figure) -> str:
+def _shown(experiment: Experiment, result: Figure) -> str:
     if experiment.metric == "perplexity":
-        return f"{figure.value:g}"  # as it was written
-    return metric_value(experiment.metric, figure.value, unit=True)
+        return f"{result.value:g}"  # as it was written
+    return metric_value(experiment.metric, result.value, unit=True)
 
 
 def averages(
     study_id: str, claims: Sequence[Figure], pairs: Sequence[tuple[Experiment, Experiment]], values: dict[str, Figure]
 ) -> list[Finding]:
     """Averages over the data sets of a study, from its own pairs."""
-    known = [(values[arm.id], values[base.id], arm) for arm, base in pairs if arm.id in values and base.id in values]
-    if len(known) < 2:
-        return []
+    known = [(arm, base) for arm, base in pairs if arm.id in values and base.id in values]
     found = []
-    for claim in claims:
-        if claim.what == "mean_delta":
-            each = [derived("delta", lambda a, b: a - b, ours, theirs) for ours, theirs, _ in known]
-            show: Callable[[float], str] = points
-        elif claim.what == "mean_retention":
-            each = [derived("retention", lambda a, b: a / b, ours, theirs) for ours, theirs, _ in known]
-            show = percent
-        else:
-            continue
+    for claim in named(claims, "mean_delta", "mean_retention") if len(known) > 1 else []:
+        compute, show = GAPS[claim.what.removeprefix("mean_")]
+        each = [derived(claim.what, compute, values[arm.id], values[base.id]) for arm, base in known]
         mean = mean_figure(claim.what, each)
         if not mean.agrees(claim):
-            parts = listed([show(one.value) for one in each])
-            name = claim.what.replace("_", " ")
+            parts, name = listed([show(one.value) for one in each]), claim.what.replace("_", " ")
             why = f"{name} given as {show(claim.value)}, but the table's own rows, {parts}, average {show(mean.value)}."
-            arms = tuple(arm.id for _, _, arm in known)
-            found.append(Finding("breaks", "average", arms, why, None, f"{claim.source} (study {study_id})"))
+            source = f"{claim.source} (study {study_id})"
+            found.append(Finding("breaks", "average", tuple(arm.id for arm, _ in known), why, source=source))
     return found
 
 

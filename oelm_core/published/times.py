@@ -9,7 +9,7 @@ from oelm_core.compare.comparison import Finding
 from oelm_core.compare.settings import Config, steps_of
 from oelm_core.compare.statistics import interleaved, trend
 from oelm_core.formatting import chance, duration_words, listed, percent, relative
-from oelm_core.published.figures import Figure, derived, mean_figure, named, sources
+from oelm_core.published.figures import Figure, cited, derived, mean_figure, named, sources
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
@@ -51,19 +51,20 @@ def _clock(figures: Sequence[Figure]) -> Figure | None:
 
 
 def _durations(experiment: Experiment, figures: Sequence[Figure], clock: Figure | None) -> list[Finding]:
+    lengths = named(figures, "seconds")
+    if clock is None:
+        if _all_agree(lengths):
+            return []
+        why = f"lengths of one run do not agree: {listed([duration_words(one.value) for one in lengths])}."
+        return [cited("breaks", "wall-clock", (experiment.id,), why, *lengths)]
     found = []
-    for claim in named(figures, "seconds") if clock else []:
-        assert clock is not None
+    for claim in lengths:
         if not claim.agrees(clock, slack=0.02):
             why = (
                 f"{duration_words(claim.value)} is given as the run's length, but its start and end on the clock are "
                 f"{duration_words(clock.value)} apart."
             )
-            found.append(Finding("breaks", "wall-clock", (experiment.id,), why, None, claim.source))
-    lengths = named(figures, "seconds")
-    if clock is None and len(lengths) > 1 and not _all_agree(lengths):
-        why = f"lengths of one run do not agree: {listed([duration_words(one.value) for one in lengths])}."
-        found.append(Finding("breaks", "wall-clock", (experiment.id,), why, None, sources(*lengths)))
+            found.append(cited("breaks", "wall-clock", (experiment.id,), why, claim))
     return found
 
 
@@ -73,12 +74,12 @@ def _rates(experiment: Experiment, figures: Sequence[Figure]) -> list[Finding]:
     for rate in named(figures, "it_per_s"):
         inverse = derived("step_time", lambda r: 1 / r, rate, source=rate.source)
         quotes.append((f"{rate.value:g} steps per second, which is {inverse.value:.3f} s", inverse))
-    if len(quotes) < 2 or _all_agree([one for _, one in quotes]):
+    speeds = [one for _, one in quotes]
+    if _all_agree(speeds):
         return []
     why = f"the run's speed is given as {listed([text for text, _ in quotes])}; these cannot all hold."
-    source = sources(*(one for _, one in quotes))
     values = tuple(one.value for one in named(figures, "step_time"))
-    return [Finding("breaks", "step-time", (experiment.id,), why, None, source, values)]
+    return [cited("breaks", "step-time", (experiment.id,), why, *speeds, values=values)]
 
 
 def _steps(experiment: Experiment, claims: Sequence[Figure], recipe: int | None) -> list[Finding]:
@@ -88,7 +89,7 @@ def _steps(experiment: Experiment, claims: Sequence[Figure], recipe: int | None)
     each = listed([f"{count:,.0f}" for count in counts])
     by = f" (the recipe makes {recipe:,})" if recipe else ""
     why = f"the number of training steps is given as {each}{by}: how long it trained is in doubt."
-    return [Finding("breaks", "steps", (experiment.id,), why, None, sources(*claims))]
+    return [cited("breaks", "steps", (experiment.id,), why, *claims)]
 
 
 def _products(experiment: Experiment, figures: Sequence[Figure], steps: float, wall: Figure) -> list[Finding]:
@@ -101,17 +102,16 @@ def _products(experiment: Experiment, figures: Sequence[Figure], steps: float, w
                 f"{claim.value:g} s per step x {steps:,.0f} steps = {duration_words(product.value)}, more than the "
                 f"{duration_words(wall.value)} that the whole run took."
             )
-            source = sources(claim, wall)
-            found.append(Finding("breaks", "step-time-x-steps", (experiment.id,), why, None, source, (claim.value,)))
+            about = (claim.value,)
+            found.append(cited("breaks", "step-time-x-steps", (experiment.id,), why, claim, wall, values=about))
     for claim in named(figures, "training_seconds"):
         share = claim.value / wall.value
         if share < 0.5:
             why = (
                 f"the clock counted {duration_words(claim.value)} of training in a run of "
-                f"{duration_words(wall.value)}, "
-                f"{percent(share, 0)} of it: the step time leaves out most of the work."
+                f"{duration_words(wall.value)}, {percent(share, 0)} of it: the step time leaves out most of the work."
             )
-            found.append(Finding("confounds", "training-time", (experiment.id,), why, None, sources(claim, wall)))
+            found.append(cited("confounds", "training-time", (experiment.id,), why, claim, wall))
     return found
 
 
@@ -120,21 +120,20 @@ def _marks(experiment: Experiment, figures: Sequence[Figure], walls: Sequence[Fi
     if not walls or not steps:
         return []
     pace = min(one.value for one in walls) / steps
-    wrong = []
-    for mark in ("80", "90"):
-        for at in named(figures, f"steps_to_{mark}"):
-            for took in named(figures, f"seconds_to_{mark}"):
-                if took.low > at.value * pace * 1.5:
-                    wrong.append(f"{at.value:,.0f} steps in {duration_words(took.value)}")
+    wrong = [
+        f"{at.value:,.0f} steps in {duration_words(took.value)}"
+        for mark in ("80", "90")
+        for at in named(figures, f"steps_to_{mark}")
+        for took in named(figures, f"seconds_to_{mark}")
+        if took.low > at.value * pace * 1.5
+    ]
     if not wrong:
         return []
     why = (
         f"{listed(wrong)}: {pace:.3f} s per step over the whole run ({steps:,.0f} steps) "
         "leaves no room for that; the times to an accuracy are too long."
     )
-    return [
-        Finding("breaks", "time-to-accuracy", (experiment.id,), why, None, sources(*named(figures, "seconds_to_80")))
-    ]
+    return [cited("breaks", "time-to-accuracy", (experiment.id,), why, *named(figures, "seconds_to_80"))]
 
 
 def _all_agree(figures: Sequence[Figure]) -> bool:
@@ -153,7 +152,7 @@ def speed_up(
         if expected and not any(one.agrees(claim) for one in expected):
             nearest = min(expected, key=lambda one: abs(one.value - claim.value))
             why = f"speed-up given as {percent(claim.value, 1)}, but the step times make {percent(nearest.value, 1)}."
-            found.append(Finding("breaks", "speed-up", (arm.id, base.id), why, None, claim.source))
+            found.append(cited("breaks", "speed-up", (arm.id, base.id), why, claim))
         walls = [
             min((f.value for f in named(side, "seconds") if not f.projected), default=None) for side in (ours, theirs)
         ]
@@ -163,7 +162,7 @@ def speed_up(
                 f"against {duration_words(walls[1])}, {relative(walls[0] / walls[1] - 1, 0)}: "
                 "the wall clock says the opposite."
             )
-            found.append(Finding("breaks", "speed-up", (arm.id, base.id), why, settle, claim.source))
+            found.append(cited("breaks", "speed-up", (arm.id, base.id), why, claim, settle_with=settle))
     return found
 
 
@@ -171,56 +170,40 @@ def timing_runs(
     arm: Experiment, base: Experiment, claims: Sequence[Figure], known: dict[str, list[Figure]]
 ) -> list[Finding]:
     """Interleaved timing runs: their means, their drift, their order, and whether they show any difference."""
-
-    def runs_of(experiment: Experiment) -> list[Figure]:
-        from_study = [
-            c for c in named(claims, "step_time_run") if c.arms and c.arms[0].lower() == experiment.id.lower()
-        ]
-        return from_study or named(known.get(experiment.id, []), "step_time_run")
-
-    found: list[Finding] = []
-    sides = {experiment.id: runs_of(experiment) for experiment in (base, arm)}
+    sides = {
+        one.id: _about(one.id, claims, "step_time_run") or named(known.get(one.id, []), "step_time_run")
+        for one in (base, arm)
+    }
     if any(len(runs) < 2 for runs in sides.values()):
         return []
+    found: list[Finding] = []
     for name, runs in sides.items():
-        values = [one.value for one in runs]
-        found += _means(
-            name, runs, [c for c in named(claims, "step_time") if c.arms and c.arms[0].lower() == name.lower()]
-        )
-        change = trend(values)
+        mean = mean_figure("step_time", runs)
+        for claim in _about(name, claims, "step_time"):
+            if not claim.agrees(mean):
+                why = f"mean step time given as {claim.value:g} s, but the runs average {mean.value:.4f} s."
+                found.append(cited("breaks", "average", (name,), why, claim))
+        change = trend([one.value for one in runs])
         if change is not None and abs(change) >= 0.05:
-            each = ", ".join(f"{value:g}" for value in values)
+            each = ", ".join(f"{one.value:g}" for one in runs)
             why = (
                 f"step times of {name} drifted {relative(change, 0)} over its runs ({each} s): their spread shows the "
                 "machine changing, not how stable training is."
             )
-            found.append(Finding("confounds", "drift", (name,), why, None, sources(*runs)))
+            found.append(cited("confounds", "drift", (name,), why, *runs))
     found += _order(base.id, arm.id, claims)
     effect = interleaved(*([(float(i), one.value) for i, one in enumerate(runs)] for runs in sides.values()))
     if effect and effect.p is not None and effect.interval:
         low, high = (relative(end - 1, 0) for end in effect.interval)
         gap = f"{relative(effect.value - 1)} [{low}, {high}] per step"
         why = f"{effect.n} interleaved pairs give {gap}; {chance(effect.p)}."
-        found.append(
-            Finding("note", "timing-runs", (base.id, arm.id), why, None, sources(*sides[base.id], *sides[arm.id]))
-        )
+        found.append(cited("note", "timing-runs", (base.id, arm.id), why, *sides[base.id], *sides[arm.id]))
     return found
 
 
-def _means(name: str, runs: Sequence[Figure], claims: Sequence[Figure]) -> list[Finding]:
-    mean = mean_figure("step_time", runs)
-    wrong = [claim for claim in claims if not claim.agrees(mean)]
-    return [
-        Finding(
-            "breaks",
-            "average",
-            (name,),
-            f"mean step time given as {claim.value:g} s, but the runs average {mean.value:.4f} s.",
-            None,
-            claim.source,
-        )
-        for claim in wrong
-    ]
+def _about(arm: str, claims: Sequence[Figure], what: str) -> list[Figure]:
+    """A study's claims about one of its arms."""
+    return [claim for claim in named(claims, what) if claim.arms and claim.arms[0].lower() == arm.lower()]
 
 
 def _order(base: str, arm: str, claims: Sequence[Figure]) -> list[Finding]:
