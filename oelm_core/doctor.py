@@ -20,7 +20,7 @@ Grade = Literal["good", "warn", "bad"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One check: what was looked at, what was found, and what to do about it."""
 
     check: str
@@ -29,22 +29,22 @@ class Finding:
     mend: str = ""
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[Diagnosis]:
     """Every check in turn, each as soon as it is known."""
     for check in (_python, _torch, _nvml, _home, _disk, _cache, _datasets, _slurm_file, _slurm, _terminal):
         yield from _guarded(check)
 
 
-def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _guarded(check: Callable[[], Iterator[Diagnosis]]) -> Iterator[Diagnosis]:
     """A check that breaks is itself a finding; the others go on."""
     try:
         yield from check()
     except Exception as error:
-        yield Finding(check.__name__.strip("_"), "bad", f"the check itself failed: {type(error).__name__}: {error}")
+        yield Diagnosis(check.__name__.strip("_"), "bad", f"the check itself failed: {type(error).__name__}: {error}")
 
 
-def _python() -> Iterator[Finding]:
-    yield Finding("python", "good", f"{platform.python_version()} at {sys.executable}")
+def _python() -> Iterator[Diagnosis]:
+    yield Diagnosis("python", "good", f"{platform.python_version()} at {sys.executable}")
 
 
 # In a process of its own: a torch that does not fit the driver may take the whole interpreter down.
@@ -59,127 +59,127 @@ print(json.dumps({
 """
 
 
-def _torch() -> Iterator[Finding]:
+def _torch() -> Iterator[Diagnosis]:
     try:
         ended = subprocess.run([sys.executable, "-c", _TORCH], capture_output=True, text=True, timeout=120)
     except subprocess.TimeoutExpired:
-        yield Finding("torch", "bad", "importing it takes more than two minutes", "look at the file system it is on")
+        yield Diagnosis("torch", "bad", "importing it takes more than two minutes", "look at the file system it is on")
         return
     if ended.returncode:
         last = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
         mend = "install the build for your driver, for example: make install TORCH=torch==2.13.0"
-        yield Finding("torch", "bad", f"cannot be imported: {last}", mend)
+        yield Diagnosis("torch", "bad", f"cannot be imported: {last}", mend)
         return
     facts = json.loads(ended.stdout.splitlines()[-1])
-    yield Finding("torch", "good", f"{facts['version']}, {facts['threads']} CPU threads")
+    yield Diagnosis("torch", "good", f"{facts['version']}, {facts['threads']} CPU threads")
     if facts["cuda"]:
         precision = "bf16" if facts["bf16"] else "fp16"
-        yield Finding("device", "good", f"{', '.join(facts['names'])} (CUDA {facts['built_for']}, {precision})")
+        yield Diagnosis("device", "good", f"{', '.join(facts['names'])} (CUDA {facts['built_for']}, {precision})")
     elif facts["built_for"]:
         mend = "compare `nvidia-smi`'s CUDA version with torch's, and name a fitting build: make install TORCH=..."
-        yield Finding(
+        yield Diagnosis(
             "device", "warn", f"CPU only: torch is built for CUDA {facts['built_for']} but finds no GPU", mend
         )
     else:
         mend = "on a GPU host install a CUDA build of torch; the demo needs none"
-        yield Finding("device", "warn", "CPU only: this torch has no CUDA", mend)
+        yield Diagnosis("device", "warn", "CPU only: this torch has no CUDA", mend)
 
 
-def _nvml() -> Iterator[Finding]:
+def _nvml() -> Iterator[Diagnosis]:
     try:
         import pynvml
 
         pynvml.nvmlInit()
     except ImportError:
-        yield Finding("nvml", "bad", "nvidia-ml-py is not installed", "pip install nvidia-ml-py")
+        yield Diagnosis("nvml", "bad", "nvidia-ml-py is not installed", "pip install nvidia-ml-py")
     except pynvml.NVMLError as error:
         mend = "without an NVIDIA driver only the CPU is shown; if this host has cards, ask for the driver"
-        yield Finding("nvml", "warn", f"no GPUs to watch: {error}", mend)
+        yield Diagnosis("nvml", "warn", f"no GPUs to watch: {error}", mend)
     else:
         driver = pynvml.nvmlSystemGetDriverVersion()
-        yield Finding("nvml", "good", f"{pynvml.nvmlDeviceGetCount()} GPUs, driver {driver}")
+        yield Diagnosis("nvml", "good", f"{pynvml.nvmlDeviceGetCount()} GPUs, driver {driver}")
         pynvml.nvmlShutdown()
 
 
-def _home() -> Iterator[Finding]:
+def _home() -> Iterator[Diagnosis]:
     folder = home()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir():
-        yield Finding("home", "bad", f"{existing} is not a folder", "set OELM_HOME to a folder of yours")
+        yield Diagnosis("home", "bad", f"{existing} is not a folder", "set OELM_HOME to a folder of yours")
     elif os.access(existing, os.W_OK):
-        yield Finding("home", "good", f"runs are kept in {folder / 'runs'}")
+        yield Diagnosis("home", "good", f"runs are kept in {folder / 'runs'}")
     else:
-        yield Finding("home", "bad", f"{existing} cannot be written", "set OELM_HOME to a folder of yours")
+        yield Diagnosis("home", "bad", f"{existing} cannot be written", "set OELM_HOME to a folder of yours")
 
 
-def _disk() -> Iterator[Finding]:
+def _disk() -> Iterator[Diagnosis]:
     folder = home()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free / 2**30
     found = f"{free:.0f} GB free at {existing}"
     if free >= 20:
-        yield Finding("disk", "good", found)
+        yield Diagnosis("disk", "good", found)
     else:
-        yield Finding(
+        yield Diagnosis(
             "disk", "warn", found, "a GPT run keeps about 1.5 GB of checkpoints: free some, or move OELM_HOME"
         )
 
 
-def _cache() -> Iterator[Finding]:
+def _cache() -> Iterator[Diagnosis]:
     cache = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("0", "", "false")
     endpoint = os.environ.get("HF_ENDPOINT")
     notes = [f"Hugging Face cache {cache}{'' if cache.exists() else ' (not there yet)'}"]
     notes += ["offline"] * offline + [f"mirror {endpoint}"] * bool(endpoint)
-    yield Finding("cache", "good", ", ".join(notes))
+    yield Diagnosis("cache", "good", ", ".join(notes))
 
 
-def _datasets() -> Iterator[Finding]:
+def _datasets() -> Iterator[Diagnosis]:
     from oelm_core.data.sets import SETS, available
 
     here = [name for name in SETS if available(name)[0]]
     missing = [name for name in SETS if name not in here]
     if here:
-        yield Finding("datasets", "good", f"on this machine: {', '.join(here)}")
+        yield Diagnosis("datasets", "good", f"on this machine: {', '.join(here)}")
     if missing:
         mend = "they are fetched at the first run; on a node without network see: oelm data list"
-        yield Finding("datasets", "warn", f"not on this machine: {', '.join(missing)}", mend)
+        yield Diagnosis("datasets", "warn", f"not on this machine: {', '.join(missing)}", mend)
 
 
-def _slurm_file() -> Iterator[Finding]:
+def _slurm_file() -> Iterator[Diagnosis]:
     from oelm_core.launch.slurm.site import load_site
 
     try:
         load_site()
     except BadInput as mistake:
-        yield Finding("slurm", "bad", str(mistake), "until it is mended, --launcher slurm starts nothing")
+        yield Diagnosis("slurm", "bad", str(mistake), "until it is mended, --launcher slurm starts nothing")
 
 
-def _slurm() -> Iterator[Finding]:
+def _slurm() -> Iterator[Diagnosis]:
     from oelm_core.launch.slurm.site import discover
 
     found = discover()
     if found.problem:
-        yield Finding("slurm", "warn", f"it is here but says: {found.problem}", "is slurmctld up?")
+        yield Diagnosis("slurm", "warn", f"it is here but says: {found.problem}", "is slurmctld up?")
         return
     site = home() / "slurm.yaml"
     needs_site = bool(found.proposal) and not site.exists()
     mend = f"write {site}; for example:\n{found.proposal}" if needs_site else ""
-    yield Finding("slurm", "warn" if needs_site else "good", "; ".join(found.findings), mend)
+    yield Diagnosis("slurm", "warn" if needs_site else "good", "; ".join(found.findings), mend)
 
 
-def _terminal() -> Iterator[Finding]:
+def _terminal() -> Iterator[Diagnosis]:
     columns, lines = shutil.get_terminal_size((0, 0))
     term = os.environ.get("TERM", "unset")
     colours = "no colour" if "NO_COLOR" in os.environ else os.environ.get("COLORTERM") or f"TERM={term}"
     found = f"{columns}x{lines}, {colours}" if columns else f"no terminal here, {colours}"
     if columns and (columns < 60 or lines < 20):
-        yield Finding("terminal", "warn", found, "the screen needs 60x20 at least: enlarge the window")
+        yield Diagnosis("terminal", "warn", found, "the screen needs 60x20 at least: enlarge the window")
     elif term in ("dumb", "unset") and columns:
-        yield Finding("terminal", "warn", found, "set TERM, for example: export TERM=xterm-256color")
+        yield Diagnosis("terminal", "warn", found, "set TERM, for example: export TERM=xterm-256color")
     else:
-        yield Finding("terminal", "good", found)
+        yield Diagnosis("terminal", "good", found)
     encoding = (sys.stdout.encoding or "").lower()
     if "utf" not in encoding:
         mend = "export LANG=C.UTF-8 for curves and marks; without it the screen draws in ASCII"
-        yield Finding("terminal", "warn", f"encoding {encoding or 'unknown'}", mend)
+        yield Diagnosis("terminal", "warn", f"encoding {encoding or 'unknown'}", mend)

@@ -47,8 +47,9 @@ def _marked(group: Group, catalogue: Catalogue) -> Group:
         published = reported[arm.id]
         if published:
             deviations = _deviations(arm, presets.get(arm.preset.lower()))
+            about = [f for f in findings if arm.preset.lower() in map(str.lower, f.arms)]
             marks = {
-                "refuted": _refuted(published, [f for f in findings if arm.preset.lower() in map(str.lower, f.arms)], group.metric),
+                "refuted": _refuted(published, about, group.metric),
                 "differs": [how for _, how in deviations],
             }
             arm = dataclasses.replace(arm, published=published | {key: mark for key, mark in marks.items() if mark})

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import oelm_core
 from oelm_core.compare import compare_runs
 from oelm_core.compare.arms import ArmEvidence
 from oelm_core.compare.audit import audit_pair
-from oelm_core.compare.comparison import Finding
+from oelm_core.compare.audit_runs import FACTS
+from oelm_core.compare.comparison import FINDINGS, Finding
 from oelm_core.compare.settings import qk_norm, settings_of
 from oelm_core.config import as_dict
 from oelm_core.config.catalogue import Catalogue
@@ -189,3 +194,12 @@ def test_a_machine_that_slows_down_run_by_run_is_noted(tmp_path):
     runs += [write_run(tmp_path, OELM, seed=40 + n, number=2 * n + 1) for n in range(3)]
     audit = compare_runs(runs, catalogue()).groups[0].audit
     assert [f.arms for f in audit if f.what == "drift"] == [("rev-baseline",)]
+
+
+def test_every_finding_is_of_a_known_kind():
+    rooms = Path(oelm_core.__file__).parent
+    texts = [file.read_text() for room in ("compare", "published") for file in (rooms / room).glob("*.py")]
+    pattern = r'(?:Finding|cited)\((?:"\w+"|grade), "([a-z-]+)"'
+    codes = {code for text in texts for code in re.findall(pattern, text)}
+    assert {"untouched-baseline", "granularity", "one-seed"} <= codes
+    assert codes | {fact.code for fact in FACTS} <= set(FINDINGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import pytest
 from msgspec.structs import asdict
@@ -271,3 +272,23 @@ def test_parameters_are_counted_once_and_kept(tmp_path, monkeypatch):
     assert all(counts == same[0] for counts in same)
     count_parameters(experiments["GPT-02"])
     assert calls == ["GPT-01", "GPT-02"]
+
+
+def test_every_source_of_a_published_figure_is_described():
+    described = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
+    reports = [one.published for one in shipped().experiments.values() if one.published]
+    claims = [claim for one in (*reports, *shipped().studies.values()) for claim in one.claims]
+    points = [point for report in reports for point in report.curve if point.source]
+    named = {one.source for one in (*reports, *claims, *points)}
+    assert not [source for source in named if f"`{source}`" not in described]
+
+
+def test_a_forecast_is_no_measurement_that_a_run_could_contradict():
+    experiment = shipped().experiment("sst2-oelm")
+    for projected, expected in ((False, 1), (True, 0)):
+        claim = Claim(what="seconds", value=86400, source="x.txt", projected=projected)
+        before = found(shipped_audit(), "duration", "sst2-oelm")
+        audit = audit_published(
+            changed(shipped(), "sst2-oelm", claims=[*experiment.published.claims, claim]), census=counted
+        )
+        assert len(found(audit, "duration", "sst2-oelm")) == len(before) + expected
