@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
+from oelm_core import estimate
 from oelm_core.compare.settings import settings_of
 from oelm_core.config import as_dict, build_experiment
 from oelm_core.config.catalogue import Catalogue
@@ -25,7 +26,6 @@ from oelm_core.models import bert, build
 from oelm_core.registry import FAMILIES, INITIALISERS, Family, Initialiser
 from oelm_tui.commands.presets import apps
 from oelm_tui.render.preset_rows import tree_rows
-from oelm_tui.snapshots import work
 from tests.small_models import OELM, SMALL, experiment
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def test_a_family_is_an_entry_and_a_module(
     toy = build_experiment(toy_family, "toy")
     assert (toy.arch, toy.start, toy.metric) == ("toy-small", "scratch", "accuracy")
     assert shown["parameters"]["total"] == sum(p.numel() for p in build(toy, seed=1).parameters())
-    assert work.parameters(toy) == (shown["parameters"]["total"], 0)
+    assert estimate.parameters(toy) == (shown["parameters"]["total"], 0)
     rows = tree_rows(Catalogue({toy.id: toy}), [], set())
     assert "Toy" in str(rows[0].cells["name"])
     assert settings_of(as_dict(toy))["start"] == "scratch"
