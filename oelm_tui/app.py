@@ -33,6 +33,7 @@ from oelm_tui.textual_private import HookedApp
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
+    from oelm_core.devices.sampler import DeviceSampler
 
 THEMES = ("oelm-dark", "oelm-light", "ansi-dark", "ansi-light")
 STALE = 5.0
@@ -76,18 +77,22 @@ class OelmApp(HookedApp):
             self.theme = "ansi-dark"  # the one whose cursors are reversed, not coloured
         self._presets = presets
         self._load = load
-        self._devices: Any = None
+        self._devices: DeviceSampler | None = None
         self.sampler = LabSampler(sources or self._own_sources())
         self._reader = DetailReader()
         self.crash_file: Path | None = None
         self._when_presets_come: Callable[[], object] | None = None
-        self._presets_asked = False
-        self._told: set[tuple[str, str, float]] | None = None
+        self._presets_requested = False
+        self._announced: set[tuple[str, str, float]] | None = None
         self._sampled_at = time.monotonic()
         self.threads: dict[str, BackgroundThread[Any, Any]] = {
-            "lab": BackgroundThread("lab", lambda _: self.sampler.sample(), self._deliver_snapshot, every, self.tell),
-            "detail": BackgroundThread("detail", self._reader.read, self._deliver_detail, 2 * every, self.tell),
-            "catalogue": BackgroundThread("catalogue", self._read_catalogue, self._deliver_catalogue, None, self.tell),
+            "lab": BackgroundThread(
+                "lab", lambda _: self.sampler.sample(), self._deliver_snapshot, every, self.report_error
+            ),
+            "detail": BackgroundThread("detail", self._reader.read, self._deliver_detail, 2 * every, self.report_error),
+            "catalogue": BackgroundThread(
+                "catalogue", self._read_catalogue, self._deliver_catalogue, None, self.report_error
+            ),
         }
 
     async def on_event(self, event: events.Event) -> None:
@@ -134,7 +139,7 @@ class OelmApp(HookedApp):
         self.sampler.catalogue = catalogue
         self.post_message(CatalogueLoaded(catalogue))
 
-    def tell(self, error: Exception) -> None:
+    def report_error(self, error: Exception) -> None:
         """From any thread: something went wrong in one; it continues. A mistake of ours says of what kind it is."""
         expected = isinstance(error, (LabError, OSError))
         self.post_message(Trouble(str(error) if expected else f"this did not work: {type(error).__name__}: {error}"))
@@ -156,8 +161,8 @@ class OelmApp(HookedApp):
         if event.snapshot.catalogue is not None and self._when_presets_come is not None:
             then, self._when_presets_come = self._when_presets_come, None
             then()
-        if not self._presets_asked:  # after the first paint: reading presets costs more than all before it
-            self._presets_asked = True
+        if not self._presets_requested:  # after the first paint: reading presets costs more than all before it
+            self._presets_requested = True
             self.threads["catalogue"].ask(None)
 
     def on_detail_read(self, event: DetailRead) -> None:
@@ -193,7 +198,7 @@ class OelmApp(HookedApp):
             try:
                 work()
             except Exception as error:  # said, whatever it was, or nobody would know that nothing was done
-                self.tell(error)
+                self.report_error(error)
             self.threads["lab"].ask(None)
 
         self.run_worker(guarded, thread=True, exit_on_error=False)
@@ -209,15 +214,15 @@ class OelmApp(HookedApp):
     def _raise_attention(self, snapshot: LabSnapshot) -> None:
         """A toast and a bell for what went wrong since we look; what was there before only keeps its mark."""
         wrong = {(v.id, v.alarm.kind, v.alarm.since): v for v in snapshot.runs if v.needs_a_look and v.alarm}
-        if self._told is not None:
-            for key in set(wrong) - self._told:
+        if self._announced is not None:
+            for key in set(wrong) - self._announced:
                 view = wrong[key]
                 words = view.alarm.words if view.alarm else ""
                 if self.settings.toasts:
                     self.say(f"{view.run.preset} s{view.run.seed} {key[1]}: {words}", bad=True)
                 if self.settings.bell:
                     self.bell()
-        self._told = set(wrong) | (self._told or set())
+        self._announced = set(wrong) | (self._announced or set())
 
     def mark_seen(self, views: Sequence[RunView]) -> None:
         now = self.sampler.sources.now()

@@ -109,9 +109,9 @@ ASCII = Signs(
 
 def wants_ascii() -> bool:
     """OELM_ASCII=1, or a terminal whose encoding cannot show anything else."""
-    said = os.environ.get("OELM_ASCII")
-    if said is not None:
-        return said not in ("", "0")
+    chosen = os.environ.get("OELM_ASCII")
+    if chosen is not None:
+        return chosen not in ("", "0")
     encoding = getattr(sys.__stdout__, "encoding", None) or "utf-8"
     return "utf" not in encoding.lower()
 

@@ -208,13 +208,13 @@ def _legend(
     names = [curve.name for curve in curves]
     if used + sum(len(name) + 12 for name in names) > width:  # narrow: only where the names differ
         names = _without_common_start(names)
-    said = [_read_off(name, curve, readings, percent) for name, curve in zip(names, curves, strict=True)]
-    if used + sum(len(words) + 2 for words in said) > width + 2 and not readings:
-        said = [f"{curve.mark} {name}" for name, curve in zip(names, curves, strict=True)]
+    entries = [_read_off(name, curve, readings, percent) for name, curve in zip(names, curves, strict=True)]
+    if used + sum(len(words) + 2 for words in entries) > width + 2 and not readings:
+        entries = [f"{curve.mark} {name}" for name, curve in zip(names, curves, strict=True)]
     elif readings and curves:
         x = next(iter(readings.values()))[0]
-        said.append(f"at {x_label(view.x, x)}")
-    for words, role in zip(said, [*(curve.role for curve in curves), "label"], strict=False):
+        entries.append(f"at {x_label(view.x, x)}")
+    for words, role in zip(entries, [*(curve.role for curve in curves), "label"], strict=False):
         if used + len(words) > width:
             break
         row.append((words + "  ", role))

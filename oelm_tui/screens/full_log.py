@@ -26,9 +26,9 @@ class FullLog(Screen[None]):
 
     def on_mount(self) -> None:
         self.query_one(LogPage).focus()
-        self.watch(self.app, "snapshot", self.take_snapshot)
+        self.watch(self.app, "snapshot", self.show_snapshot)
 
-    def take_snapshot(self, snapshot: LabSnapshot | None) -> None:
+    def show_snapshot(self, snapshot: LabSnapshot | None) -> None:
         """The headline follows the run; the log may move to Slurm's when a job dies early."""
         self._view = snapshot.by_id.get(self._view.id, self._view) if snapshot else self._view
         self.query_one(ActionTabs).set_lead(headline(self._view))

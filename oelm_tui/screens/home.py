@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from textual.widgets import Input
 
 from oelm_tui.actions import bindings
 from oelm_tui.screens.dialogs import Confirm, Form
 from oelm_tui.screens.home_panes import HomePanes
 from oelm_tui.screens.run_commands import allowed, describe, perform
-from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.sampler import write_notes
 from oelm_tui.widgets.field import Field
 
@@ -170,13 +167,10 @@ class Home(HomePanes):
         def save(answer: dict[str, str] | None) -> None:
             if answer is not None:
                 tags = answer["tags"].replace(",", " ").replace("#", " ").split()
-                self._write(view, tags=tags, note=answer["note"])
+                self.app.in_thread(lambda: write_notes(view.run, tags=tags, note=answer["note"]))
 
         fields = [("tags", "Tags, separated by spaces", " ".join(view.notes.tags)), ("note", "Note", view.notes.note)]
         self.app.push_screen(Form(f"Tags and note: {view.id}", fields), save)
-
-    def _write(self, view: RunView, **changes: Any) -> None:
-        self.app.in_thread(lambda: write_notes(view.run, **changes))
 
     def action_seen(self) -> None:
         self.app.mark_seen(self.chosen_runs)

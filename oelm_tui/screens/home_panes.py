@@ -86,8 +86,8 @@ class HomePanes(Screen[None]):
         header = self.query_one(Header)
         header.readonly = self.app.readonly
         self.runs_table.focus()
-        self.watch(self.app, "snapshot", self.take_snapshot)
-        self.watch(self.app, "detail", self.take_detail)
+        self.watch(self.app, "snapshot", self.show_snapshot)
+        self.watch(self.app, "detail", self.show_detail)
 
     @property
     def runs_table(self) -> RunsTable:
@@ -103,7 +103,7 @@ class HomePanes(Screen[None]):
 
     # A new picture of the lab
 
-    def take_snapshot(self, snapshot: LabSnapshot | None) -> None:
+    def show_snapshot(self, snapshot: LabSnapshot | None) -> None:
         if snapshot is None:
             return
         with self.app.batch_update():
@@ -115,7 +115,7 @@ class HomePanes(Screen[None]):
             names = {view.id: view.run.preset for view in snapshot.runs if view.is_live}
             strip = self.query_one(DeviceStrip)
             pane = self.query_one(DevicesPane)
-            pane.take(snapshot.machine, names)
+            pane.show_machine(snapshot.machine, names)
             strip.history, strip.names, strip.machine = pane.history, names, snapshot.machine
             self._size_strip()
             self.tree_of_presets.show(snapshot)
@@ -144,9 +144,9 @@ class HomePanes(Screen[None]):
         title = f"Runs  /{table.query_text}" if table.query_text else "Runs"
         box.border_title = title.replace("[", "\\[") + (f"  ({table.problem})" if table.problem else "")
 
-    def take_detail(self, detail: Detail | None) -> None:
+    def show_detail(self, detail: Detail | None) -> None:
         if detail is not None:
-            self.panel.take(detail)
+            self.panel.show_detail(detail)
 
     # Which run is selected
 

@@ -107,10 +107,10 @@ class Launch(Screen[bool | None]):
         self._arms, self._study = tuple(arms), study
         self._chosen: list[str] = ["auto"]
         self._problem = ""
-        self._asked: CostRequest | None = None
+        self._request: CostRequest | None = None
         self._costs: dict[str, Cost] = {}
         self.thread: BackgroundThread[CostRequest, CostAnswer] = BackgroundThread(
-            "cost", cost_of, lambda a: self.post_message(self.Costed(a)), on_error=lambda e: self.app.tell(e)
+            "cost", cost_of, lambda a: self.post_message(self.Costed(a)), on_error=lambda e: self.app.report_error(e)
         )
 
     def compose(self) -> ComposeResult:
@@ -144,7 +144,7 @@ class Launch(Screen[bool | None]):
         self.query_one("#form").border_title = "How"
         self.query_one("#recipe").border_title = "What"
         self.query_one("#devices-choice", RowTable).focus(scroll_visible=False)
-        self.watch(self.app, "snapshot", self.take_snapshot)
+        self.watch(self.app, "snapshot", self.show_snapshot)
         self._show_choice()
 
     def on_resize(self) -> None:
@@ -173,7 +173,7 @@ class Launch(Screen[bool | None]):
     def _value(self, name: str) -> str:
         return self.query_one(f"#{name}", Field).value
 
-    def take_snapshot(self, snapshot: LabSnapshot | None) -> None:
+    def show_snapshot(self, snapshot: LabSnapshot | None) -> None:
         if snapshot is not None:
             names = {view.id: view.run.preset for view in snapshot.runs if view.is_live}
             self.query_one("#devices-choice", RowTable).set_rows(device_rows(snapshot.machine, names))
@@ -252,13 +252,13 @@ class Launch(Screen[bool | None]):
         device = self.form().device
         on = "cpu" if device == "cpu" or (device == "auto" and not cards and not self._to_slurm) else "gpu"
         request = CostRequest(tuple(found), on, snapshot.runs)
-        if request != self._asked:
-            self._asked, self._costs = request, {}
+        if request != self._request:
+            self._request, self._costs = request, {}
             self.thread.ask(request)
         return self._costs
 
     def on_launch_costed(self, event: Costed) -> None:
-        if event.answer[0] == self._asked:
+        if event.answer[0] == self._request:
             self._costs = event.answer[1]
             self._fill()
 

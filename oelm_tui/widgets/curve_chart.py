@@ -20,7 +20,7 @@ SMOOTHINGS = (0.0, 0.6, 0.9, 0.97, 0.99)
 
 class CurveChart(Lines, can_focus=True):
     BINDINGS = bindings("curves")
-    look: reactive[ChartView] = reactive(ChartView())
+    view: reactive[ChartView] = reactive(ChartView())
     y_name: reactive[str] = reactive("")
     percent: reactive[bool] = reactive(False)
     below: reactive[str] = reactive("")
@@ -49,50 +49,50 @@ class CurveChart(Lines, can_focus=True):
         ascii_only = glyphs.signs.ascii_only
         rows = max(1, height - 1)
         self._picture = draw(
-            self.curves, self.look, width, rows, y_name=self.y_name, percent=self.percent, ascii_only=ascii_only
+            self.curves, self.view, width, rows, y_name=self.y_name, percent=self.percent, ascii_only=ascii_only
         )
         return [*self._picture.rows, [(self.below, "faint")]]
 
     def action_chart(self, what: str) -> None:
-        view, bounds = self.look, x_bounds(self.curves, self.look)
+        view, bounds = self.view, x_bounds(self.curves, self.view)
         if what in ("quantity", "baseline"):
             self.post_message(self.Changed(self, what))
         elif what == "x":
             order = ("step", "time", "tokens")
-            self.look = replace(view, x=order[(order.index(view.x) + 1) % 3], window=None, cursor=None)
+            self.view = replace(view, x=order[(order.index(view.x) + 1) % 3], window=None, cursor=None)
             self.post_message(self.Changed(self, what))
         elif what == "log":
-            self.look = replace(view, log_y=not view.log_y)
+            self.view = replace(view, log_y=not view.log_y)
         elif what == "smooth":
             place = SMOOTHINGS.index(view.smoothing) if view.smoothing in SMOOTHINGS else 0
-            self.look = replace(view, smoothing=SMOOTHINGS[(place + 1) % len(SMOOTHINGS)])
+            self.view = replace(view, smoothing=SMOOTHINGS[(place + 1) % len(SMOOTHINGS)])
             self.post_message(self.Changed(self, what))
         elif what == "reset":
-            self.look = replace(view, window=None, cursor=None)
+            self.view = replace(view, window=None, cursor=None)
         elif bounds is not None:
             self._move(what, *bounds)
 
     def _move(self, what: str, low: float, high: float) -> None:
-        view, span = self.look, high - low
+        view, span = self.view, high - low
         middle = view.cursor if view.cursor is not None else (low + high) / 2
         if what in ("cursor_left", "cursor_right"):
             step = span / max(1, self._picture.columns)
             moved = (high if what == "cursor_left" else low) if view.cursor is None else middle
             moved += -step if what == "cursor_left" else step
-            self.look = replace(view, cursor=min(high, max(low, moved)))
+            self.view = replace(view, cursor=min(high, max(low, moved)))
         elif what in ("zoom_in", "zoom_out"):
             half = span * (0.25 if what == "zoom_in" else 1.0)
-            self.look = replace(view, window=self._within(middle - half, middle + half))
+            self.view = replace(view, window=self._within(middle - half, middle + half))
 
     def _within(self, low: float, high: float) -> tuple[float, float] | None:
-        whole = x_bounds(self.curves, replace(self.look, window=None))
+        whole = x_bounds(self.curves, replace(self.view, window=None))
         if whole is None or (low <= whole[0] and high >= whole[1]):
             return None
         return max(low, whole[0]), min(high, whole[1])
 
     def on_click(self, event: events.Click) -> None:
         if self._picture.columns:
-            self.look = replace(self.look, cursor=self._picture.x_of_column(event.x))
+            self.view = replace(self.view, cursor=self._picture.x_of_column(event.x))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         event.stop()
@@ -100,6 +100,6 @@ class CurveChart(Lines, can_focus=True):
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         event.stop()
-        if self._picture.columns and self.look.cursor is None:
-            self.look = replace(self.look, cursor=self._picture.x_of_column(event.x))
+        if self._picture.columns and self.view.cursor is None:
+            self.view = replace(self.view, cursor=self._picture.x_of_column(event.x))
         self.action_chart("zoom_in")

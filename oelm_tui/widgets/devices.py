@@ -29,7 +29,7 @@ class DevicesPane(ScrollLines):
         self.history = DeviceHistory()
         self._last: tuple[Machine | None, dict[str, str]] = (None, {})
 
-    def take(self, machine: Machine | None, names: dict[str, str]) -> None:
+    def show_machine(self, machine: Machine | None, names: dict[str, str]) -> None:
         """Remembers the machine's new state; `names` are short names of our runs."""
         if machine is not None and machine is not self._last[0]:
             self.history.add(machine)

@@ -56,10 +56,10 @@ class LogView(Vertical):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._pager = Pager()
-        self._asked: LogRequest | None = None
+        self._request: LogRequest | None = None
         self._answer: LogAnswer | None = None
         self.thread: BackgroundThread[LogRequest, LogAnswer] = BackgroundThread(
-            "log", self._pager.answer, self._deliver, 0.25, lambda error: self.app.tell(error)
+            "log", self._pager.answer, self._deliver, 0.25, lambda error: self.app.report_error(error)
         )
 
     def compose(self) -> ComposeResult:
@@ -77,14 +77,14 @@ class LogView(Vertical):
 
     def open(self, path: Path) -> None:
         """Shows a log from its end, following it."""
-        if self._asked is None or self._asked.path != path:
+        if self._request is None or self._request.path != path:
             self._answer = None
             self._ask(LogRequest(path, rows=self._rows))
 
     def pause(self) -> None:
         """Stops reading while nobody looks."""
-        if self._asked is not None:
-            self._asked = None
+        if self._request is not None:
+            self._request = None
             self.thread.ask(LogRequest(None))
 
     @property
@@ -92,38 +92,40 @@ class LogView(Vertical):
         return max(1, self.query_one(LogPage).size.height)
 
     def _ask(self, request: LogRequest) -> None:
-        self._asked = request
+        self._request = request
         self.thread.ask(request)
 
     def move(self, lines: int) -> None:
         """Scrolls by lines. Moves asked for while a page is still being read add up."""
-        if self._asked is None or self._answer is None:
+        if self._request is None or self._answer is None:
             return
-        if self._answer.request is not self._asked:
-            self._ask(replace(self._asked, delta=self._asked.delta + lines, follow=False))
-        elif not (self._asked.follow and lines > 0):
-            self._ask(replace(self._asked, anchor=self._answer.page.top, delta=lines, follow=False, goal=""))
+        if self._answer.request is not self._request:
+            self._ask(replace(self._request, delta=self._request.delta + lines, follow=False))
+        elif not (self._request.follow and lines > 0):
+            self._ask(replace(self._request, anchor=self._answer.page.top, delta=lines, follow=False, goal=""))
 
     def action_log(self, what: str) -> None:
-        if self._asked is None:
+        if self._request is None:
             return
         rows = self._rows
         moves = {"up": -1, "down": 1, "page_up": -rows, "page_down": rows}
         if what in moves:
             self.move(moves[what])
         elif what == "top":
-            self._ask(replace(self._asked, anchor=0, delta=0, follow=False, goal=""))
+            self._ask(replace(self._request, anchor=0, delta=0, follow=False, goal=""))
         elif what == "end":
-            self._ask(replace(self._asked, follow=True, delta=0, goal=""))
+            self._ask(replace(self._request, follow=True, delta=0, goal=""))
         elif what == "search":
             field = self.query_one(Field)
             field.add_class("-shown")
             field.focus()
         elif what in ("next", "previous", "error"):
             anchor = self._answer.focus if self._answer and self._answer.focus is not None else self._top()
-            self._ask(replace(self._asked, anchor=anchor, delta=0, follow=False, goal=what))
+            self._ask(replace(self._request, anchor=anchor, delta=0, follow=False, goal=what))
         elif what == "only":
-            self._ask(replace(self._asked, only=not self._asked.only and bool(self._asked.text), follow=True, goal=""))
+            self._ask(
+                replace(self._request, only=not self._request.only and bool(self._request.text), follow=True, goal="")
+            )
         elif what == "colours":
             self.app.keep(log_colours=not self.app.settings.log_colours)
             self.query_one(LogPage).show(self._answer)
@@ -139,9 +141,9 @@ class LogView(Vertical):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         self.action_close_search()
-        if self._asked is not None:
+        if self._request is not None:
             text = event.value
-            wanted = replace(self._asked, text=text, only=self._asked.only and bool(text), follow=not text)
+            wanted = replace(self._request, text=text, only=self._request.only and bool(text), follow=not text)
             self._ask(replace(wanted, goal="previous" if text else "", anchor=1 << 62))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
@@ -155,15 +157,15 @@ class LogView(Vertical):
     # What came
 
     def on_log_view_read(self, event: Read) -> None:
-        if self._asked is None or event.answer.request.path != self._asked.path:
+        if self._request is None or event.answer.request.path != self._request.path:
             return
         self._answer = event.answer
         self.query_one(LogPage).show(event.answer)
         self.query_one(LogStatus).show(event.answer)
 
     def on_log_page_resized(self) -> None:
-        if self._asked is not None and self._asked.rows != self._rows:
-            self._ask(replace(self._asked, rows=self._rows, delta=0))
+        if self._request is not None and self._request.rows != self._rows:
+            self._ask(replace(self._request, rows=self._rows, delta=0))
 
 
 class LogPage(LineWidget, can_focus=True):

@@ -9,6 +9,7 @@ from textual.containers import Vertical
 from textual.widget import Widget
 
 from oelm_tui import glyphs
+from oelm_tui.charts.plot import ChartView
 from oelm_tui.logs.clean import pieces
 from oelm_tui.render.config import config_lines
 from oelm_tui.render.curves import Quantity, caption, curves, in_percent, quantities, system_quantities
@@ -84,7 +85,7 @@ class RunPanel(Vertical):
 
     def on_mount(self) -> None:
         chart = self.query_one(CurveChart)
-        chart.look = chart.look.__class__(smoothing=0.9)
+        chart.view = ChartView(smoothing=0.9)
         self._switch()
 
     # Which run
@@ -96,7 +97,7 @@ class RunPanel(Vertical):
         if changed:
             self.detail = None
             chart = self.query_one(CurveChart)
-            chart.look = chart.look.__class__(chart.look.x, chart.look.log_y, chart.look.smoothing)
+            chart.view = ChartView(chart.view.x, chart.view.log_y, chart.view.smoothing)
         bad = view is not None and view.run.state in ENDED_BADLY
         bar = self.query_one(TabBar)
         tabs = [REASON, *TABS] if bad else list(TABS)
@@ -115,7 +116,7 @@ class RunPanel(Vertical):
         elif self.tab == "config":
             self._fill()
 
-    def take(self, detail: Detail) -> None:
+    def show_detail(self, detail: Detail) -> None:
         """New contents of the selected run's files."""
         if self.view is not None and detail.view.id == self.view.id:
             first, self.detail = self.detail is None, detail
@@ -213,8 +214,8 @@ class RunPanel(Vertical):
             chart.show([], "", False, "the worker wrote no device samples")
             return
         quantity = choices[self._place[self.tab] % len(choices)]
-        drawn = curves(detail, quantity, chart.look, self._with_baseline and self.tab == "curves")
-        below = caption(detail, quantity, chart.look, choices)
+        drawn = curves(detail, quantity, chart.view, self._with_baseline and self.tab == "curves")
+        below = caption(detail, quantity, chart.view, choices)
         chart.show(drawn, quantity.title, in_percent(quantity), below)
         self.query_one(LastLine).show([(text, style or "faint") for text, style in pieces(detail.last_line)])
 

@@ -197,10 +197,10 @@ def test_the_chart_keys_change_what_is_drawn(lab):
         assert "(baseline)" not in text_of(app)
         await press(pilot, "3", "left", "left", "plus")
         chart = app.screen.query_one("#chart")
-        assert chart.look.window is not None
-        assert chart.look.cursor is not None
+        assert chart.view.window is not None
+        assert chart.view.cursor is not None
         await press(pilot, "0")
-        assert chart.look.window is None
+        assert chart.view.window is None
 
     drive(lab, script)
 
@@ -242,7 +242,7 @@ def test_help_and_palette_come_from_the_registry(lab):
         await pilot.pause(0.5)
         await pilot.press("enter", "enter")
         await settle(pilot)
-        assert app.screen.query_one("#chart").look.log_y
+        assert app.screen.query_one("#chart").view.log_y
 
     drive(lab, script)
 
