@@ -78,14 +78,6 @@ class RunFolder:
     def write(self, record: Record, *, durable: bool = True) -> None:
         write_record(self.path / record.FILE, record, durable=durable)
 
-    def read_dict(self, name: str) -> dict[str, Any] | None:
-        """Transitional: `read(kind)` takes its place."""
-        return read_json(self.path / f"{name}.json")
-
-    def write_dict(self, name: str, content: Any, *, durable: bool = True) -> None:
-        """Transitional: `write(record)` takes its place."""
-        write_json(self.path / f"{name}.json", content, durable=durable)
-
     def problem(self, kind: type[Record]) -> str | None:
         """Why a record cannot be read, in a sentence that names the file and the key; None when it can."""
         return why_unreadable(self.path / kind.FILE, kind)
@@ -149,15 +141,6 @@ def _random_hex(size: int) -> str:
 def new_run_id(preset: str, seed: int, now: float | None = None) -> str:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
     return f"{preset}-s{seed}-{stamp}-{_random_hex(2)}"
-
-
-def create_from(root: Path, preset: str, seed: int, files: dict[str, Any]) -> RunFolder:
-    """Transitional: `create` takes its place."""
-    return create(
-        root,
-        schema.convert({**files["run"], "preset": preset, "seed": seed}, RunRecord),
-        schema.convert(files["state"], RunState) if "state" in files else None,
-    )
 
 
 def create(
