@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from oelm_core.runs.folder import read_json, write_json
+from oelm_core.runs.folder import read_record, write_record
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Settings:
     @classmethod
     def read(cls, home: Path) -> Settings:
         """Missing, broken or foreign files give the defaults."""
-        content = read_json(home / "tui.json") or {}
+        content = read_record(home / "tui.json", dict) or {}
         usual = asdict(cls())
         return cls(**{key: content[key] for key in usual if type(content.get(key)) is type(usual[key])})
 
@@ -31,4 +31,4 @@ class Settings:
 
     def write(self, home: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        write_json(home / "tui.json", asdict(self))
+        write_record(home / "tui.json", asdict(self))

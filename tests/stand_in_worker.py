@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from oelm_core.runs.folder import RunFolder, write_json
+from oelm_core.runs.folder import RunFolder, write_record
 from oelm_core.runs.metrics_file import MetricsWriter, cut_lines
 from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, WorkerProgress, decode_metric
 from oelm_core.training.supervision import guard
@@ -103,7 +103,7 @@ class Worker:
         draft = self.folder.checkpoints / f".step-{self.step}.{os.getpid()}"
         if not final.exists():
             draft.mkdir(parents=True)
-            write_json(draft / "state.json", {"step": self.step, "value": self.value})
+            write_record(draft / "state.json", {"step": self.step, "value": self.value})
             os.rename(draft, final)
         link = self.folder.checkpoints / f".latest.{os.getpid()}"
         link.symlink_to(final.name)

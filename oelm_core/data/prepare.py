@@ -14,7 +14,7 @@ from oelm_core.data import files, hub, sets
 from oelm_core.data.token_files import HeldOut, Progress, TextSource, write_tokens
 from oelm_core.data.tokenizers import load_named, load_tokenizer
 from oelm_core.errors import BadData, Refused
-from oelm_core.runs.folder import read_json, write_json
+from oelm_core.runs.folder import read_record, write_record
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
@@ -69,7 +69,7 @@ def prepare(
 
 def keep_tables(named: sets.NamedSet, folder: Path, progress: Progress | None = None) -> Path:
     """Writes each split of a classification set as JSON lines, text columns and label number, and a manifest."""
-    if read_json(folder / "manifest.json") is not None:
+    if read_record(folder / "manifest.json", dict) is not None:
         return folder
     splits = {}
     done = 0
@@ -89,7 +89,7 @@ def keep_tables(named: sets.NamedSet, folder: Path, progress: Progress | None = 
             if progress:
                 progress(done, 0, len(splits) / len(named.splits))
         manifest = {"schema": 1, "kind": "table", "name": named.name, "splits": splits, "created": time.time()}
-        write_json(folder / "manifest.json", manifest)
+        write_record(folder / "manifest.json", manifest)
     except OSError as error:
         raise Refused(f"cannot write {folder}: {error.strerror or error}.") from None
     return folder

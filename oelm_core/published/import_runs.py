@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from oelm_core.errors import BadInput
 from oelm_core.published.import_author import AuthorFolder, config_of, looks_like_output, read_folder, result_of
-from oelm_core.runs.folder import RunFolder, create, runs_dir, write_json
+from oelm_core.runs.folder import RunFolder, create, runs_dir, write_record
 from oelm_core.runs.schema import Notes, Origin, Result, RunRecord, RunState, encode_metric, setting
 from oelm_core.runs.store import Run, read_run
 
@@ -185,6 +185,6 @@ def _fill(draft: RunFolder, folder: AuthorFolder, result: Result, created: float
     if folder.stats:
         ours = {**asdict(result.timing), **asdict(result.seconds)}
         known = {key: value for key, value in ours.items() if value is not None}
-        write_json(draft.path / "timing_stats.json", {"imported": True, **known})
+        write_record(draft.path / "timing_stats.json", {"imported": True, **known})
         (draft.path / "imported").mkdir()
         (draft.path / "imported" / "timing_stats.json").write_bytes((folder.path / "timing_stats.json").read_bytes())

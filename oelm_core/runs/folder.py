@@ -124,16 +124,6 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
         raise
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object that is no run's record, or None when it is missing or unreadable."""
-    return read_record(path, dict)
-
-
-def write_json(path: Path, content: Any, *, durable: bool = True) -> None:
-    """Plain content where no run's record is meant: manifests, settings, caches."""
-    replace_file(path, schema.encode_file(content), durable=durable)
-
-
 def _random_hex(size: int) -> str:
     return os.urandom(size).hex()  # not secrets or tempfile: they cost every waiting runner megabytes
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from oelm_core.errors import BadInput
-from oelm_core.runs.folder import read_record, write_json, write_record
+from oelm_core.runs.folder import read_record, write_record
 from oelm_core.runs.schema import SCHEMA, Evaluated, Reached, Record
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def save(
             flush(file)
             listed[file.name] = FileSum(file.stat().st_size, sha256(file))
         if model_config is not None:
-            write_json(draft / "config.json", model_config.to_dict())
+            write_record(draft / "config.json", model_config.to_dict())
         write_record(draft / state.FILE, msgspec.structs.replace(state, files=listed))
         draft.chmod(0o755)
         flush(draft)

@@ -15,7 +15,7 @@ from oelm_core.method import initialisers
 from oelm_core.method.freezing import FrozenChanged
 from oelm_core.metric import metric_named
 from oelm_core.registry import FAMILIES
-from oelm_core.runs.folder import write_json
+from oelm_core.runs.folder import write_record
 from oelm_core.runs.schema import ChecksAtEnd, DeviceFacts, FrozenProof, Headline, Result, Seconds
 from oelm_core.training.checkpoint import Progress
 from oelm_core.training.timing import StepTimes, untimed_steps
@@ -33,7 +33,7 @@ def write_results(s: Session) -> None:
     s.checks.end = ChecksAtEnd(initialisers.check_model(s.model), after)
     s.folder.write(s.checks)
     stats = author_stats(s.experiment, s.times, s.progress, untimed_steps(s.total))
-    write_json(s.folder.path / "timing_stats.json", stats)
+    write_record(s.folder.path / "timing_stats.json", stats)
     s.folder.write(result(s, FrozenProof(before, after, before == after)))
     if before != after:
         raise FrozenChanged("a frozen weight changed during training; its hash is not the one taken at the start.")

@@ -11,7 +11,7 @@ import typer
 
 from oelm_core.bench.report import SUBJECTS, BenchReport, BenchSection, Effort, S, measure_here
 from oelm_core.errors import Refused
-from oelm_core.runs.folder import home, write_json
+from oelm_core.runs.folder import home, write_record
 from oelm_tui.commands.options import AsJson, single
 from oelm_tui.console import note, print_json, print_table
 
@@ -44,7 +44,7 @@ def save_report(report: BenchReport[S]) -> None:
     path = home() / "bench" / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, report.as_dict())
+        write_record(path, report.as_dict())
     except OSError as error:
         raise Refused(f"cannot write {path}: {error.strerror or error}.") from None
     note(f"every figure is in {path}")

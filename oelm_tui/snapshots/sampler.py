@@ -14,7 +14,7 @@ import msgspec
 
 from oelm_core.errors import LabError
 from oelm_core.launch import launcher
-from oelm_core.runs.folder import RUN_ID, RunFolder, read_json, write_json
+from oelm_core.runs.folder import RUN_ID, RunFolder, read_record, write_record
 from oelm_core.runs.schema import MetricLine, Notes
 from oelm_core.runs.store import Run, list_runs, read_run
 from oelm_tui.snapshots.cards import Machine
@@ -192,7 +192,7 @@ def write_notes(run: Run, **changes: Any) -> None:
     """Joins changes into notes.json; what other readers wrote there stays."""
     path = run.folder.path / Notes.FILE
     changed = msgspec.structs.replace(read_notes(run), **changes)
-    write_json(path, {**(read_json(path) or {}), **msgspec.to_builtins(changed)})
+    write_record(path, {**(read_record(path, dict) or {}), **msgspec.to_builtins(changed)})
 
 
 def _same(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from oelm_core.launch.remote_devices import remote_card
-from oelm_core.runs.folder import RunFolder, read_json
+from oelm_core.runs.folder import RunFolder, read_record
 from oelm_core.runs.store import Run, read_run
 from oelm_tui.settings import Settings
 from oelm_tui.snapshots.cards import Machine, remote_cards
@@ -142,7 +142,7 @@ def test_the_colours_of_a_log_can_be_stripped_and_come_back(lab):
         assert roles() == ["red"]
 
     drive(lab, script)
-    assert read_json(lab / "tui.json")["log_colours"] is True
+    assert read_record(lab / "tui.json", dict)["log_colours"] is True
 
 
 def test_configurations_are_read_by_the_sampler_so_that_the_filter_reads_nothing(lab, monkeypatch):

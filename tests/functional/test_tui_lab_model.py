@@ -13,7 +13,7 @@ import pytest
 
 from oelm_core.devices.card import Card, CardProcess, short_devices
 from oelm_core.registry import method_name
-from oelm_core.runs.folder import RunFolder, write_json
+from oelm_core.runs.folder import RunFolder, write_record
 from oelm_core.runs.schema import MetricLine, Notes
 from oelm_core.runs.store import read_run
 from oelm_tui.actions import ACTIONS
@@ -108,7 +108,7 @@ def test_a_loss_that_stays_non_finite_is_one_trouble_and_not_a_new_one_with_each
 
 
 def test_notes_of_others_survive_ours(lab, running):
-    write_json(running.folder.path / "notes.json", {"tags": ["a"], "someone_elses": 1})
+    write_record(running.folder.path / "notes.json", {"tags": ["a"], "someone_elses": 1})
     write_notes(running, note="ours")
     assert read_notes(running) == Notes(tags=["a"], note="ours", seen=0.0)
     assert json.loads((running.folder.path / "notes.json").read_text())["someone_elses"] == 1

@@ -10,10 +10,13 @@ import shutil
 from functools import lru_cache
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.devices.card import Card, CardProcess
 from oelm_core.devices.machine import Cpu, Disk, MachineSnapshot, Memory
-from oelm_core.runs.folder import RunFolder, read_json, write_json
+from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import Notes, RunState
 from oelm_core.runs.status import Observer
 from oelm_core.runs.store import Run, read_run
 from oelm_tui.app import OelmApp
@@ -94,7 +97,7 @@ def write_lab(root: Path) -> Path:
     failed.folder.log.write_bytes(FAILED_LOG)
     stopped = write_run(runs, arms["XNLI-02"], number=7, state="stopped", reason="user", without=["result"])
     change(stopped, step=30_000, total=73_632, ended=NOW - 7200)
-    write_json(stopped.folder.path / "notes.json", {"tags": ["paper"], "note": "go on after the deadline"})
+    stopped.folder.write(Notes(tags=["paper"], note="go on after the deadline"))
     return root
 
 
@@ -110,8 +113,9 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.1 GiB [not marku
 
 
 def change(run: Run, **values: object) -> None:
-    path = run.folder.path / "state.json"
-    write_json(path, {**(read_json(path) or {}), "host": "gpu43", "boot_id": "b", "heartbeat": NOW - 1, **values})
+    state = run.folder.read(RunState)
+    assert state is not None
+    run.folder.write(replace(state, **{"host": "gpu43", "boot_id": "b", "heartbeat": NOW - 1, **values}))
 
 
 def live(run: Run, step: int, best: float) -> None:

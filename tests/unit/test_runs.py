@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from oelm_core.errors import NotFound, Refused
 from oelm_core.runs import attempts, process, store
 from oelm_core.runs import folder as folders
-from oelm_core.runs.folder import RunFolder, create, write_json
+from oelm_core.runs.folder import RunFolder, create, write_record
 from oelm_core.runs.schema import Attempt, Headline, Result, RunRecord, RunState
 from oelm_core.runs.store import find_run, list_runs, read_run
 
@@ -160,9 +160,9 @@ def test_a_run_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, monk
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
-    write_json(tmp_path / "state.json", {"state": "old"})
+    write_record(tmp_path / "state.json", {"state": "old"})
     with pytest.raises(TypeError):
-        write_json(tmp_path / "state.json", {"state": object()})
+        write_record(tmp_path / "state.json", {"state": object()})
     assert json.loads((tmp_path / "state.json").read_text()) == {"state": "old"}
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
