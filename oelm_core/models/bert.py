@@ -60,9 +60,8 @@ def encoder_config(shape: Shape, arch: str, classes: int, dropout: float) -> Pre
 def build(experiment: Experiment, *, meta: bool) -> nn.Module:
     """The classifier of an experiment; on the meta device from its shape alone, without weights or network."""
     classes = experiment.data.classes or 2
-    source = experiment.model.path or experiment.model.name
     if not meta and experiment.start == "pretrained":
-        model = load_pretrained(source, classes, experiment.model.dropout)
+        model = load_pretrained(experiment.model.path or experiment.model.name, classes, experiment.model.dropout)
     else:
         model = from_config(_config_without_network(experiment, classes))
     attach_extras(model, experiment.method.extras)
@@ -76,10 +75,9 @@ def from_config(config: PretrainedConfig) -> nn.Module:
 def load_pretrained(source: str, classes: int, dropout: float = 0.1) -> nn.Module:
     """A pretrained encoder with a fresh head for so many classes. `source`: a hub name or a folder."""
     try:
-        config = AutoConfig.from_pretrained(source, num_labels=classes)
-        for rate in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if hasattr(config, rate):
-                setattr(config, rate, dropout)
+        config = AutoConfig.from_pretrained(  # it passes over a rate that its kind of model has not
+            source, num_labels=classes, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+        )
         with _quiet_loading():
             model: nn.Module = AutoModelForSequenceClassification.from_pretrained(
                 source, config=config, attn_implementation=ATTENTION, ignore_mismatched_sizes=True

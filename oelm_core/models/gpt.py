@@ -7,6 +7,7 @@ residuals and feed-forward. Shapes: B batch, T tokens, H heads, c head_dim.
 from __future__ import annotations
 
 import json
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
 )
-from transformers.initialization import normal_, ones_, zeros_  # unlike torch's they leave loaded weights alone
+from transformers.initialization import ones_, zeros_  # unlike torch's they leave loaded weights alone
+from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.modeling_outputs import (
     BaseModelOutputWithPast,
     CausalLMOutputWithPast,
@@ -51,38 +53,27 @@ class OelmGPTConfig(PretrainedConfig):
         "intermediate_size": "d_ff",
     }
 
-    def __init__(
-        self,
-        vocab_size: int = 50257,
-        positions: int = 512,
-        d_model: int = 512,
-        layers: int = 6,
-        heads: int = 8,
-        key_heads: int | None = None,
-        d_ff: int = 2048,
-        dropout: float = 0.1,
-        initializer_range: float = 0.02,
-        layer_norm_eps: float = 1e-5,
-        extras: dict[str, Any] | None = None,
-        tie_word_embeddings: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        if d_model % heads:
-            raise ValueError(f"d_model {d_model} cannot be split into {heads} equal heads")
-        if heads % (key_heads or heads):
-            raise ValueError(f"{heads} heads cannot share {key_heads} key heads equally")
-        self.vocab_size = vocab_size
-        self.positions = positions
-        self.d_model = d_model
-        self.layers = layers
-        self.heads = heads
-        self.key_heads = key_heads or heads
-        self.d_ff = d_ff
-        self.dropout = dropout
-        self.initializer_range = initializer_range
-        self.layer_norm_eps = layer_norm_eps
-        self.extras = extras or {}
-        super().__init__(**{"tie_word_embeddings": tie_word_embeddings, **kwargs})
+    vocab_size: int = 50257
+    positions: int = 512
+    d_model: int = 512
+    layers: int = 6
+    heads: int = 8
+    key_heads: int = 0
+    """Fewer than heads in grouped-query attention; 0 means as many."""
+    d_ff: int = 2048
+    dropout: float = 0.1
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-5
+    extras: dict[str, Any] = field(default_factory=dict)
+    tie_word_embeddings: bool = True
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.key_heads = self.key_heads or self.heads
+        if self.d_model % self.heads:
+            raise ValueError(f"d_model {self.d_model} cannot be split into {self.heads} equal heads")
+        if self.heads % self.key_heads:
+            raise ValueError(f"{self.heads} heads cannot share {self.key_heads} key heads equally")
+        super().__post_init__(**kwargs)
 
 
 class Attention(nn.Module):
@@ -133,7 +124,7 @@ class Attention(nn.Module):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, plain: bool) -> Tensor:
         """Weighted values `[B, H, T, c]`. plain: all T tokens look at one another, nothing padded, nothing cached."""
-        k, v = _repeat(k, self.heads // self.key_heads), _repeat(v, self.heads // self.key_heads)
+        k, v = repeat_kv(k, self.heads // self.key_heads), repeat_kv(v, self.heads // self.key_heads)
         dropout = self.dropout if self.training else 0.0
         if plain and dropout_attention_usable(q, mask, dropout):
             return dropout_attention(q, k, v, mask, dropout)
@@ -143,10 +134,6 @@ class Attention(nn.Module):
 
 def _heads(x: Tensor, heads: int) -> Tensor:
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
-
-
-def _repeat(x: Tensor, times: int) -> Tensor:
-    return x if times == 1 else x.repeat_interleave(times, dim=1)
 
 
 class FeedForward(nn.Module):
@@ -181,15 +168,8 @@ class OelmGPTPreTrainedModel(PreTrainedModel):
     _supports_sdpa = True
 
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, (nn.Linear, nn.Embedding)):
-            normal_(module.weight, std=self.config.initializer_range)
-            bias = getattr(module, "bias", None)
-            if bias is not None:
-                zeros_(bias)
-        elif isinstance(module, nn.LayerNorm):
-            ones_(module.weight)
-            zeros_(module.bias)
-        elif isinstance(module, AttentionExtras):
+        super()._init_weights(module)
+        if isinstance(module, AttentionExtras):
             for parameter, start in ((module.position_bias, zeros_), (module.temperature, ones_), (module.gain, ones_)):
                 if parameter is not None:
                     start(parameter)
@@ -379,13 +359,4 @@ def _config(experiment: Experiment) -> OelmGPTConfig:
         return OelmGPTConfig.from_pretrained(str(folder), **settings)
     if model.shape is None:
         raise BadInput(f"{experiment.id}: model.shape is missing and model.path is no folder with a config.json.")
-    shape = model.shape
-    return OelmGPTConfig(
-        vocab_size=shape.vocab,
-        positions=shape.positions,
-        d_model=shape.d_model,
-        layers=shape.layers,
-        heads=shape.heads,
-        d_ff=shape.d_ff,
-        **settings,
-    )
+    return OelmGPTConfig(**model.shape.model_dump(exclude={"vocab"}), vocab_size=model.shape.vocab, **settings)

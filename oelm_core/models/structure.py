@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
@@ -59,19 +58,13 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
             "use a BERT- or RoBERTa-like encoder, or this project's GPT."
         )
     modules = dict(model.named_modules())
-    found = [(name, module, names) for name, module in modules.items() if (names := _spelling(module))]
+    found = [(name, linears) for name in modules if (linears := _linears(name, modules))]
     if not found:
         raise BadInput(
             f"{type(model).__name__}: no attention with separate query, key and value projections was found in it; "
             "use a BERT- or RoBERTa-like encoder, or this project's GPT."
         )
-    return [_describe(index, name, module, names, modules) for index, (name, module, names) in enumerate(found)]
-
-
-def plain(module: nn.Module) -> nn.Module:
-    """The layer itself, where peft has wrapped one of its adapters around it."""
-    base = getattr(module, "base_layer", module)
-    return base if isinstance(base, nn.Module) else module
+    return [_describe(index, name, linears, modules) for index, (name, linears) in enumerate(found)]
 
 
 def head_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -83,19 +76,28 @@ def head_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield name, module
 
 
-def _spelling(module: nn.Module) -> tuple[str, str, str, str] | None:
-    for names in _SPELLINGS:
-        children = [getattr(module, name, None) for name in names[:3]]
-        if all(isinstance(child, nn.Module) and isinstance(plain(child), nn.Linear) for child in children):
-            return names
+def _linears(name: str, modules: dict[str, nn.Module]) -> tuple[list[nn.Linear], str] | None:
+    """Query, key and value of an attention module, and the path to its output; None for any other module."""
+    for *names, output in _SPELLINGS:
+        found = [linear for part in names if (linear := _linear(modules, name, part))]
+        if len(found) == len(names):
+            return found, output
     return None
 
 
+def _linear(modules: dict[str, nn.Module], name: str, path: str) -> nn.Linear | None:
+    """The Linear at a path below a module, or inside the adapter that peft has wrapped around it."""
+    found = modules.get(f"{name}.{path}".lstrip("."))
+    inner = getattr(found, "base_layer", found)
+    return inner if isinstance(inner, nn.Linear) else None
+
+
 def _describe(
-    index: int, name: str, module: nn.Module, names: tuple[str, str, str, str], modules: dict[str, nn.Module]
+    index: int, name: str, linears: tuple[list[nn.Linear], str], modules: dict[str, nn.Module]
 ) -> AttentionLayer:
-    query, key, value = (_linear(getattr(module, n)) for n in names[:3])
-    heads = _number(module, _HEADS)
+    (query, key, value), output = linears
+    module = modules[name]
+    heads = _head_count(module)
     if not heads or query.out_features % heads:
         given = f"{heads} heads do not divide" if heads else "it does not say how many heads share"
         raise BadInput(f"layer {index} ({name}): {given} its query's width of {query.out_features}.")
@@ -103,21 +105,25 @@ def _describe(
     if key.out_features % head_dim:
         raise BadInput(f"layer {index} ({name}): heads of {head_dim} do not divide its key's {key.out_features} rows.")
     block_name = _block_name(name, modules)
-    block = modules[block_name]
-    output = _reach(module, names[3]) or _reach(modules[name.rpartition(".")[0]], names[3])
     return AttentionLayer(
         index=index,
         query=query,
         key=key,
         value=value,
-        output=_linear(output) if output is not None else None,
+        output=_linear(modules, name, output) or _linear(modules, name.rpartition(".")[0], output),
         heads=heads,
         key_heads=key.out_features // head_dim,
         head_dim=head_dim,
         module=module,
-        block=block,
-        ffn=_feed_forward(block, name[len(block_name) :].strip(".").split(".")[0]),
+        block=modules[block_name],
+        ffn=_feed_forward(modules[block_name], name[len(block_name) :].strip(".").split(".")[0]),
     )
+
+
+def _head_count(module: nn.Module) -> int | None:
+    owners = (module, getattr(module, "config", None))
+    numbers = (getattr(owner, name, None) for owner in owners for name in _HEADS)
+    return next((number for number in numbers if isinstance(number, int)), None)
 
 
 def _block_name(name: str, modules: dict[str, nn.Module]) -> str:
@@ -137,27 +143,3 @@ def _feed_forward(block: nn.Module, attention_child: str) -> tuple[nn.Linear, ..
         if isinstance(module, nn.Linear) and parts[0] != attention_child and not ADDED & set(parts):
             found.append(module)
     return tuple(found)
-
-
-def _linear(module: nn.Module) -> nn.Linear:
-    inner = plain(module)
-    assert isinstance(inner, nn.Linear)
-    return inner
-
-
-def _reach(module: nn.Module, path: str) -> nn.Module | None:
-    for part in path.split("."):
-        child = getattr(module, part, None)
-        if not isinstance(child, nn.Module):
-            return None
-        module = child
-    return module
-
-
-def _number(module: nn.Module, names: tuple[str, ...]) -> int | None:
-    for owner in (module, getattr(module, "config", None)):
-        for name in names:
-            value: Any = getattr(owner, name, None)
-            if isinstance(value, int):
-                return value
-    return None
