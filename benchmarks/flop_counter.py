@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from oelm_core.bench.steps import bert_config, gpt_config
-from oelm_core.method.flops import COMPONENTS, StepSizes, Work
+from oelm_core.method.flops import COMPONENTS, StepSizes
 from oelm_core.method.freezing import freeze_model_parameters
 from oelm_core.models.bert import from_config
 from oelm_core.models.gpt import OelmGPTForCausalLM
@@ -38,7 +38,7 @@ _PLACES = {
 }
 
 
-def counted(sizes: StepSizes, *, frozen: bool, classifier: bool = False) -> Work:
+def counted(sizes: StepSizes, *, frozen: bool, classifier: bool = False) -> dict[str, int]:
     """What torch's counter sees in one step of our model."""
     model, loss = _encoder(sizes) if classifier else _decoder(sizes)
     freeze_model_parameters(model, frozen)
@@ -50,7 +50,7 @@ def counted(sizes: StepSizes, *, frozen: bool, classifier: bool = False) -> Work
                 ledger.watch(module, component)
         loss().backward()
         ledger.enter("attention")
-    return Work(ledger.work)
+    return ledger.work
 
 
 class Ledger:
@@ -115,6 +115,6 @@ def _encoder(sizes: StepSizes) -> tuple[Any, Callable[[], Tensor]]:
 def count_both(sizes: StepSizes, *, classifier: bool) -> dict[str, dict[str, int]]:
     """Counted work of both arms by component."""
     return {
-        name: counted(sizes, frozen=frozen, classifier=classifier).by_component
+        name: counted(sizes, frozen=frozen, classifier=classifier)
         for name, frozen in (("baseline", False), ("frozen", True))
     }

@@ -40,7 +40,7 @@ def freezing_claims(
     """Adds the table of work, the claims about it, and measured ratios: `whole` is that of a step of `step`."""
     counted = in_child(partial(count_both, sizes, classifier=classifier), effort.threads)
     expected = {
-        name: flops.expected(sizes, frozen=frozen, classifier=classifier).by_component
+        name: flops.expected(sizes, frozen=frozen, classifier=classifier)
         for name, frozen in (("baseline", False), ("frozen", True))
     }
     section.tables.append(work_table(counted, sizes))
@@ -58,7 +58,7 @@ def freezing_claims(
         ["whole step, arithmetic limit", f"{limit:.4f}x"],
         [f"a step of {step}, measured", str(whole)],
     ]
-    saved = flops.saved_bytes(sizes, biases=classifier)
+    saved = saved_bytes(sizes, biases=classifier)
     rows += [[f"{what} saved a step", size(saving)] for what, saving in saved.items()]
     note = (
         "The limit counts matrix products alone: gradients that are not made and weights that are not updated come on"
@@ -66,6 +66,18 @@ def freezing_claims(
     )
     section.tables.append(BenchTable("What freezing Q and K pays", ["", "found"], rows, note))
     section.raw["saved_bytes"] = saved
+
+
+def saved_bytes(sizes: StepSizes, *, biases: bool) -> dict[str, int]:
+    """Bytes that frozen Q and K spare at every step in fp32: gradients, Adam's two moments, the all-reduce."""
+    frozen = sizes.layers * 2 * (sizes.d_model**2 + (sizes.d_model if biases else 0))
+    return {"gradients": 4 * frozen, "optimiser": 8 * frozen, "all-reduce": 4 * frozen}
+
+
+def layer_ratio(sizes: StepSizes) -> float:
+    """What freezing can bring at most to one layer alone, without a head."""
+    baseline, frozen = flops.expected(sizes, frozen=False), flops.expected(sizes, frozen=True)
+    return (sum(baseline.values()) - baseline["head"]) / (sum(frozen.values()) - frozen["head"])
 
 
 def work_table(counted: dict[str, dict[str, int]], sizes: StepSizes) -> BenchTable:
@@ -95,7 +107,7 @@ def _layers(section: ClaimSection, sizes: StepSizes, effort: Effort, layer: Call
     section.keep("layers", found)
     both = {arm: zip(found[f"{arm} 1"].seconds, found[f"{arm} 2"].seconds, strict=True) for arm in arms}
     seconds = {arm: [one + other for one, other in pairs] for arm, pairs in both.items()}
-    measured, limit = paired_ratio(seconds["trained"], seconds["frozen"]), flops.layer_ratio(sizes)
+    measured, limit = paired_ratio(seconds["trained"], seconds["frozen"]), layer_ratio(sizes)
     share, wanted = (measured.value - 1) / (limit - 1), 1 + SHARE * (limit - 1)
     profile = profile_step(arms["trained"], threads=1)
     section.tables.append(profile_table(profile, "a layer", "Where a layer's time goes"))

@@ -61,7 +61,7 @@ def _rows(
 ) -> list[list[str]]:
     costs = {"time": [one.median for one in measured], "memory": [float(one.memory) for one in measured]}
     expected = {
-        "time": [float(flops.expected(sizes, frozen=False).total) for sizes in grid],
+        "time": [float(sum(flops.expected(sizes, frozen=False).values())) for sizes in grid],
         "memory": [stored_bytes(sizes) for sizes in grid],
     }
     rows = []

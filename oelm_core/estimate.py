@@ -99,7 +99,7 @@ def flops_per_step(experiment: Experiment) -> float | None:
     )
     frozen = {"query", "key"} <= set(experiment.method.freeze) and experiment.method.layers == "all"
     classifier = data.classes is not None
-    return float(expected(sizes, frozen=frozen, classifier=classifier).total * train.accumulate)
+    return float(sum(expected(sizes, frozen=frozen, classifier=classifier).values()) * train.accumulate)
 
 
 def bytes_needed(experiment: Experiment) -> float | None:

@@ -6,13 +6,15 @@ import contextlib
 import io
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+from transformers.integrations.sdpa_attention import repeat_kv
 
 from oelm_core.errors import BadInput
 from oelm_core.models.gpt import Attention
@@ -30,7 +32,11 @@ def attention_patterns(model: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor
     was_training = model.training
     model.eval()
     try:
-        with _watching(attention_layers(model), seen), torch.no_grad():
+        with contextlib.ExitStack() as hooks, torch.no_grad():
+            for layer in attention_layers(model):
+                watch = _watch_ours if isinstance(layer.module, Attention) else _watch_encoder
+                for handle in watch(layer, seen):
+                    hooks.enter_context(handle)
             model(**inputs)
     finally:
         model.train(was_training)
@@ -62,11 +68,8 @@ def pattern_distance(one: Tensor, other: Tensor, real: Tensor | None = None) -> 
 
 def save_patterns(path: Path, patterns: Tensor, real: Tensor | None = None, tokens: Tensor | None = None) -> None:
     """Half precision, compressed; for comparing arms after they have run. tokens: the batch they were made on."""
-    arrays = {"patterns": patterns.to(torch.float16).numpy()}
-    if tokens is not None:
-        arrays["tokens"] = tokens.cpu().numpy()
-    if real is not None:
-        arrays["real"] = real.cpu().numpy()
+    kept = {"patterns": patterns.half(), "tokens": tokens, "real": real}
+    arrays = {name: tensor.cpu().numpy() for name, tensor in kept.items() if tensor is not None}
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
     atomically(path, packed.getvalue())
@@ -125,19 +128,7 @@ def _over_queries(values: Tensor, real: Tensor | None) -> Tensor:
     return (values * weight).sum((1, 3)) / weight.sum()
 
 
-@contextlib.contextmanager
-def _watching(layers: list[AttentionLayer], seen: dict[int, Tensor]) -> Iterator[None]:
-    handles: list[Any] = []
-    try:
-        for layer in layers:
-            handles += _watch_ours(layer, seen) if isinstance(layer.module, Attention) else _watch_encoder(layer, seen)
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _watch_ours(layer: AttentionLayer, seen: dict[int, Tensor]) -> list[Any]:
+def _watch_ours(layer: AttentionLayer, seen: dict[int, Tensor]) -> list[RemovableHandle]:
     def look(module: nn.Module, args: tuple[Any, ...]) -> None:
         assert isinstance(module, Attention)
         query, key, _ = module.project(args[0])
@@ -146,7 +137,7 @@ def _watch_ours(layer: AttentionLayer, seen: dict[int, Tensor]) -> list[Any]:
     return [layer.module.register_forward_pre_hook(look)]
 
 
-def _watch_encoder(layer: AttentionLayer, seen: dict[int, Tensor]) -> list[Any]:
+def _watch_encoder(layer: AttentionLayer, seen: dict[int, Tensor]) -> list[RemovableHandle]:
     """Queries and keys as their modules give them; the mask as the attention gets it, position bias and all."""
     caught: dict[str, Any] = {}
 
@@ -156,19 +147,16 @@ def _watch_encoder(layer: AttentionLayer, seen: dict[int, Tensor]) -> list[Any]:
     def keep_mask(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         caught["mask"] = args[1] if len(args) > 1 else kwargs.get("attention_mask")
 
-    def look(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def look(*_: Any) -> None:
         query = caught["query"].unflatten(-1, (layer.heads, -1)).transpose(1, 2)
         key = caught["key"].unflatten(-1, (layer.key_heads, -1)).transpose(1, 2)
         seen[layer.index] = _probabilities(query, key, caught["mask"])
 
     def prove(module: nn.Module, args: tuple[Any, ...]) -> None:
         """What the attention hands on must be these patterns times the values."""
+        look()
         value = caught["value"].unflatten(-1, (layer.key_heads, -1)).transpose(1, 2).float().cpu()
-        pattern = seen.get(layer.index)  # in some models the output lies inside the attention: not looked at yet
-        if pattern is None:
-            look(layer.module, (), None)
-            pattern = seen[layer.index]
-        mixed = (pattern @ value.repeat_interleave(layer.heads // layer.key_heads, dim=1)).transpose(1, 2).flatten(2)
+        mixed = (seen[layer.index] @ repeat_kv(value, layer.heads // layer.key_heads)).transpose(1, 2).flatten(2)
         handed_on = args[0].float().cpu().view_as(mixed)
         if (mixed - handed_on).abs().max() > 0.01 * handed_on.abs().max():
             raise BadInput(
@@ -179,10 +167,9 @@ def _watch_encoder(layer: AttentionLayer, seen: dict[int, Tensor]) -> list[Any]:
     outer = {name: _outermost(layer, getattr(layer, name)) for name in ("query", "key", "value")}
     handles = [module.register_forward_hook(keep(name)) for name, module in outer.items()]
     handles.append(layer.module.register_forward_pre_hook(keep_mask, with_kwargs=True))
-    handles.append(layer.module.register_forward_hook(look))
     if layer.output is not None:
-        handles.append(layer.output.register_forward_pre_hook(prove))
-    return handles
+        return [*handles, layer.output.register_forward_pre_hook(prove)]
+    return [*handles, layer.module.register_forward_hook(look)]
 
 
 def _outermost(layer: AttentionLayer, linear: nn.Linear) -> nn.Module:
@@ -192,7 +179,7 @@ def _outermost(layer: AttentionLayer, linear: nn.Linear) -> nn.Module:
 
 def _probabilities(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(q k^T / sqrt(c) + mask) of q `[B, H, T, c]`, k `[B, key_heads, S, c]`."""
-    key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    key = repeat_kv(key, query.shape[1] // key.shape[1])
     logits = query.float() @ key.float().transpose(2, 3) * query.shape[-1] ** -0.5
     if mask is not None:
         logits = logits.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else logits + mask

@@ -33,19 +33,8 @@ class StepSizes:
         return self.batch * self.length
 
 
-@dataclass(frozen=True)
-class Work:
-    """FLOPs of one step by component."""
-
-    by_component: dict[str, int]
-
-    @property
-    def total(self) -> int:
-        return sum(self.by_component.values())
-
-
-def expected(sizes: StepSizes, *, frozen: bool, classifier: bool = False) -> Work:
-    """Forward once, backward twice: for the inputs, and for the weights unless they are frozen."""
+def expected(sizes: StepSizes, *, frozen: bool, classifier: bool = False) -> dict[str, int]:
+    """FLOPs by component: forward once, backward twice, for the inputs and for the weights unless they are frozen."""
     n, d, times = sizes.tokens, sizes.d_model, sizes.layers
     square = 2 * n * d * d * times
     qk = square * (2 if frozen else 3)
@@ -53,22 +42,10 @@ def expected(sizes: StepSizes, *, frozen: bool, classifier: bool = False) -> Wor
     # a classifier has pooler and two classes on one token of each sequence; a language model its vocabulary on all
     head = 3 * (2 * sizes.batch * d * (d + 2) if classifier else 2 * n * d * sizes.vocab)
     each = (qk, qk, square * 3, square * 3, products, 2 * 2 * n * d * sizes.d_ff * times * 3, head)
-    return Work(dict(zip(COMPONENTS, each, strict=True)))
+    return dict(zip(COMPONENTS, each, strict=True))
 
 
 def ideal_ratio(sizes: StepSizes, *, classifier: bool = False) -> float:
     """Work of the baseline over work with Q and K frozen: what freezing can bring at most, arithmetic only."""
-    baseline, frozen = (expected(sizes, frozen=f, classifier=classifier).total for f in (False, True))
+    baseline, frozen = (sum(expected(sizes, frozen=f, classifier=classifier).values()) for f in (False, True))
     return baseline / frozen
-
-
-def layer_ratio(sizes: StepSizes) -> float:
-    """The same for one layer alone, without a head."""
-    baseline, frozen = expected(sizes, frozen=False), expected(sizes, frozen=True)
-    return (baseline.total - baseline.by_component["head"]) / (frozen.total - frozen.by_component["head"])
-
-
-def saved_bytes(sizes: StepSizes, *, biases: bool) -> dict[str, int]:
-    """Bytes that frozen Q and K spare at every step in fp32: gradients, Adam's two moments, the all-reduce."""
-    frozen = sizes.layers * 2 * (sizes.d_model**2 + (sizes.d_model if biases else 0))
-    return {"gradients": 4 * frozen, "optimiser": 8 * frozen, "all-reduce": 4 * frozen}

@@ -227,10 +227,8 @@ def group_lr(group: dict[str, Any], base_lr: float, step: int) -> float:
     return rate * UnfreezeSchedule.ramp(step, int(group["starts"]), int(group["warmup"]))
 
 
-def apply_unfreezing(model: nn.Module, method: Method, schedule: UnfreezeSchedule | None, step: int) -> None:
+def apply_unfreezing(model: nn.Module, method: Method, schedule: UnfreezeSchedule, step: int) -> None:
     """Lets go of the layers that train at a step. A function of the step alone, so a resumed run needs nothing else."""
-    if schedule is None:
-        return
     training = schedule.trains(step)
     for layer in attention_layers(model):
         if layer.index in schedule.starts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -141,16 +142,18 @@ def apply_method(model: nn.Module, method: Method, generator: torch.Generator) -
     layers = attention_layers(model)
     chosen = chosen_layers(method, len(layers))
     seeds = torch.randint(2**62, (len(layers), 4), generator=generator)
-    for layer in layers:
-        streams = [torch.Generator().manual_seed(int(s)) for s in seeds[layer.index]]
-        if layer.index not in chosen:
-            continue
-        for stream, (name, (linear, heads)) in zip(streams[:2], layer.projections().items(), strict=True):
+    initialise = partial(initialise_, init=method.init, source=method.source, scale=method.scale)
+    for index in chosen:
+        streams = [torch.Generator().manual_seed(int(seed)) for seed in seeds[index]]
+        for stream, (name, (linear, heads)) in zip(streams[:2], layers[index].projections().items(), strict=True):
             if name in touched(method):
-                _initialise_by(method, linear.weight, heads, stream, f"layer {layer.index} {name}")
+                initialise(linear.weight, heads, generator=stream, where=f"layer {index} {name}")
         if "ffn" in method.freeze:
-            for stream, linear in zip(streams[2:], layer.ffn, strict=False):
-                _initialise_ffn(method, linear.weight, stream, f"layer {layer.index} ffn")
+            for stream, linear in zip(streams[2:], layers[index].ffn, strict=False):
+                weight = linear.weight.data
+                # Orthonormal along the shorter side: rows of the down projection, columns of the up projection.
+                side = weight.T if weight.shape[0] > weight.shape[1] else weight
+                initialise(side, 1, generator=stream, where=f"layer {index} ffn")
 
 
 def chosen_layers(method: Method, layers: int) -> list[int]:
@@ -166,18 +169,6 @@ def touched(method: Method) -> tuple[str, ...]:
     if method.init == "none":
         return ()
     return tuple(p for p in ("query", "key") if p in method.freeze) or ("query", "key")
-
-
-def _initialise_by(method: Method, weight: Tensor, heads: int, stream: torch.Generator, where: str) -> None:
-    initialise_(
-        weight, heads, init=method.init, source=method.source, scale=method.scale, generator=stream, where=where
-    )
-
-
-def _initialise_ffn(method: Method, weight: Tensor, stream: torch.Generator, where: str) -> None:
-    """Orthonormal along the shorter side: rows of the down projection, columns of the up projection."""
-    tall = weight.shape[0] > weight.shape[1]
-    _initialise_by(method, weight.data.T if tall else weight.data, 1, stream, where)
 
 
 def head_errors(weight: Tensor, heads: int, layer: int = 0, projection: str = "") -> HeadErrors:
@@ -215,7 +206,7 @@ def check_orthogonality(weight: Tensor, num_heads: int, tolerance: float = TOLER
     return True
 
 
-def check_model(model: nn.Module, tolerance: float = TOLERANCE, method: Method | None = None) -> Orthogonality:
+def check_model(model: nn.Module, method: Method | None = None) -> Orthogonality:
     """Orthogonality of every layer, projection and head, for checks.json.
 
     worst is the largest |W W^T - I| of any head, worst_shape the same with its scale divided out (what `keep` and
@@ -232,10 +223,10 @@ def check_model(model: nn.Module, tolerance: float = TOLERANCE, method: Method |
         for name, (linear, heads) in layer.projections().items()
     ]
     if method is not None and INITIALISERS[method.init].orthonormal:
-        _demand(report, method, len(layers), tolerance)
+        _demand(report, method, len(layers))
     norms = [norm for entry in report for norm in entry.row_norm]
     return Orthogonality(
-        tolerance=tolerance,
+        tolerance=TOLERANCE,
         worst=max((error for entry in report for error in entry.within), key=_rank),
         worst_shape=max((error for entry in report for error in entry.shape), key=_rank),
         mean_row_norm=sum(norms) / len(norms),
@@ -243,16 +234,16 @@ def check_model(model: nn.Module, tolerance: float = TOLERANCE, method: Method |
     )
 
 
-def _demand(report: list[HeadErrors], method: Method, layers: int, tolerance: float) -> None:
+def _demand(report: list[HeadErrors], method: Method, layers: int) -> None:
     chosen = chosen_layers(method, layers)
     for entry in report:
         if entry.layer not in chosen or entry.projection not in touched(method):
             continue
         for head, error in enumerate(entry.within if method.scale == "unit" else entry.shape):
-            if _rank(error) > tolerance:
+            if _rank(error) > TOLERANCE:
                 raise NotOrthogonal(
                     f"layer {entry.layer} {entry.projection}, head {head}: its rows are off orthonormal by "
-                    f"{error:.2e}, past the tolerance {tolerance:.0e}, although method.init is {method.init}."
+                    f"{error:.2e}, past the tolerance {TOLERANCE:.0e}, although method.init is {method.init}."
                 )
 
 

@@ -10,6 +10,7 @@ import torch
 from benchmarks import peers
 from benchmarks.bert import packed_beside_padded
 from benchmarks.flop_counter import counted
+from benchmarks.freezing import saved_bytes
 from benchmarks.gpt import CHOICES, gpt_without
 from oelm_core.bench import steps
 from oelm_core.bench.steps import BERT_BASE, MEDIUM, TINY, TINY_BERT, like_sst2
@@ -68,8 +69,8 @@ def test_counted_work_is_the_formulas_in_every_component(sizes: StepSizes, class
 def test_the_limits_of_freezing_are_the_known_ones() -> None:
     assert flops.ideal_ratio(MEDIUM) == pytest.approx(1.0225, abs=5e-5)
     assert flops.ideal_ratio(BERT_BASE, classifier=True) == pytest.approx(1.057, abs=5e-4)
-    assert flops.saved_bytes(MEDIUM, biases=False)["gradients"] == 4 * 3_145_728
-    assert flops.saved_bytes(BERT_BASE, biases=True)["optimiser"] == 8 * 14_174_208
+    assert saved_bytes(MEDIUM, biases=False)["gradients"] == 4 * 3_145_728
+    assert saved_bytes(BERT_BASE, biases=True)["optimiser"] == 8 * 14_174_208
 
 
 def test_sentences_are_as_long_as_those_of_sst2() -> None:
