@@ -1,4 +1,4 @@
-"""Looks at the machine and says, check by check, what was found and how to mend what is missing."""
+"""Looks at the machine and says, check by check, what was found and how to fix what is missing."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ Grade = Literal["good", "warn", "bad"]
 class Diagnosis:
     """One check: what was looked at, what was found, and what to do about it."""
 
-    check: str
+    name: str
     grade: Grade
     found: str
-    mend: str = ""
+    fix: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        return {"check": self.name, "grade": self.grade, "found": self.found, "mend": self.fix}
 
 
 def examine() -> Iterator[Diagnosis]:
@@ -36,7 +39,7 @@ def examine() -> Iterator[Diagnosis]:
 
 
 def _guarded(check: Callable[[], Iterator[Diagnosis]]) -> Iterator[Diagnosis]:
-    """A check that breaks is itself a finding; the others go on."""
+    """A check that breaks is itself found bad; the others continue."""
     try:
         yield from check()
     except Exception as error:
@@ -67,8 +70,8 @@ def _torch() -> Iterator[Diagnosis]:
         return
     if ended.returncode:
         last = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
-        mend = "install the build for your driver, for example: make install TORCH=torch==2.13.0"
-        yield Diagnosis("torch", "bad", f"cannot be imported: {last}", mend)
+        fix = "install the build for your driver, for example: make install TORCH=torch==2.13.0"
+        yield Diagnosis("torch", "bad", f"cannot be imported: {last}", fix)
         return
     facts = json.loads(ended.stdout.splitlines()[-1])
     yield Diagnosis("torch", "good", f"{facts['version']}, {facts['threads']} CPU threads")
@@ -76,13 +79,13 @@ def _torch() -> Iterator[Diagnosis]:
         precision = "bf16" if facts["bf16"] else "fp16"
         yield Diagnosis("device", "good", f"{', '.join(facts['names'])} (CUDA {facts['built_for']}, {precision})")
     elif facts["built_for"]:
-        mend = "compare `nvidia-smi`'s CUDA version with torch's, and name a fitting build: make install TORCH=..."
+        fix = "compare `nvidia-smi`'s CUDA version with torch's, and name a fitting build: make install TORCH=..."
         yield Diagnosis(
-            "device", "warn", f"CPU only: torch is built for CUDA {facts['built_for']} but finds no GPU", mend
+            "device", "warn", f"CPU only: torch is built for CUDA {facts['built_for']} but finds no GPU", fix
         )
     else:
-        mend = "on a GPU host install a CUDA build of torch; the demo needs none"
-        yield Diagnosis("device", "warn", "CPU only: this torch has no CUDA", mend)
+        fix = "on a GPU host install a CUDA build of torch; the demo needs none"
+        yield Diagnosis("device", "warn", "CPU only: this torch has no CUDA", fix)
 
 
 def _nvml() -> Iterator[Diagnosis]:
@@ -93,8 +96,8 @@ def _nvml() -> Iterator[Diagnosis]:
     except ImportError:
         yield Diagnosis("nvml", "bad", "nvidia-ml-py is not installed", "pip install nvidia-ml-py")
     except pynvml.NVMLError as error:
-        mend = "without an NVIDIA driver only the CPU is shown; if this host has cards, ask for the driver"
-        yield Diagnosis("nvml", "warn", f"no GPUs to watch: {error}", mend)
+        fix = "without an NVIDIA driver only the CPU is shown; if this host has cards, ask for the driver"
+        yield Diagnosis("nvml", "warn", f"no GPUs to watch: {error}", fix)
     else:
         driver = pynvml.nvmlSystemGetDriverVersion()
         yield Diagnosis("nvml", "good", f"{pynvml.nvmlDeviceGetCount()} GPUs, driver {driver}")
@@ -142,8 +145,8 @@ def _datasets() -> Iterator[Diagnosis]:
     if here:
         yield Diagnosis("datasets", "good", f"on this machine: {', '.join(here)}")
     if missing:
-        mend = "they are fetched at the first run; on a node without network see: oelm data list"
-        yield Diagnosis("datasets", "warn", f"not on this machine: {', '.join(missing)}", mend)
+        fix = "they are fetched at the first run; on a node without network see: oelm data list"
+        yield Diagnosis("datasets", "warn", f"not on this machine: {', '.join(missing)}", fix)
 
 
 def _slurm_file() -> Iterator[Diagnosis]:
@@ -152,7 +155,7 @@ def _slurm_file() -> Iterator[Diagnosis]:
     try:
         load_site()
     except BadInput as mistake:
-        yield Diagnosis("slurm", "bad", str(mistake), "until it is mended, --launcher slurm starts nothing")
+        yield Diagnosis("slurm", "bad", str(mistake), "until it is fixed, --launcher slurm starts nothing")
 
 
 def _slurm() -> Iterator[Diagnosis]:
@@ -164,8 +167,8 @@ def _slurm() -> Iterator[Diagnosis]:
         return
     site = home() / "slurm.yaml"
     needs_site = bool(found.proposal) and not site.exists()
-    mend = f"write {site}; for example:\n{found.proposal}" if needs_site else ""
-    yield Diagnosis("slurm", "warn" if needs_site else "good", "; ".join(found.findings), mend)
+    fix = f"write {site}; for example:\n{found.proposal}" if needs_site else ""
+    yield Diagnosis("slurm", "warn" if needs_site else "good", "; ".join(found.findings), fix)
 
 
 def _terminal() -> Iterator[Diagnosis]:
@@ -181,5 +184,5 @@ def _terminal() -> Iterator[Diagnosis]:
         yield Diagnosis("terminal", "good", found)
     encoding = (sys.stdout.encoding or "").lower()
     if "utf" not in encoding:
-        mend = "export LANG=C.UTF-8 for curves and marks; without it the screen draws in ASCII"
-        yield Diagnosis("terminal", "warn", f"encoding {encoding or 'unknown'}", mend)
+        fix = "export LANG=C.UTF-8 for curves and marks; without it the screen draws in ASCII"
+        yield Diagnosis("terminal", "warn", f"encoding {encoding or 'unknown'}", fix)

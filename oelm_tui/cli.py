@@ -15,7 +15,7 @@ from oelm_core.report import FORMATS
 *_most, _last = (one.title for one in FORMATS.values())
 # name -> (module under oelm_tui.commands, its line in --help). Kept here so that --help imports none of them.
 COMMANDS = {
-    "demo": ("demo", "Train the demo study on the CPU and print its comparison."),
+    "demo": ("run", "Train the demo study on the CPU and print its comparison."),
     "presets": ("presets", "List the experiments and studies; `presets show ID` explains one."),
     "run": ("run", "Start runs in the background and print their ids."),
     "study": ("run", "Start every arm and seed of a study, interleaved."),
@@ -26,10 +26,10 @@ COMMANDS = {
     "delete": ("runs", "Delete a run's folder."),
     "compare": ("compare", "Compare arms with their baseline: table, significance, fairness."),
     "export": ("compare", f"Write a comparison as {', '.join(_most)} or {_last}."),
-    "import": ("importing", "Turn output folders of the author's scripts into read-only runs."),
+    "import": ("runs", "Turn output folders of the author's scripts into read-only runs."),
     "gpus": ("machine", "Show the GPUs, who is on them, and the machine's load."),
     "data": ("data", "List datasets; `data prepare NAME` tokenises one."),
-    "doctor": ("doctor", "Check the machine, and say how to fix what is missing."),
+    "doctor": ("machine", "Check the machine, and say how to fix what is missing."),
     "bench": ("bench", "Measure how fast training is on this machine, and which settings pay."),
 }
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
 
@@ -27,6 +30,29 @@ def print_json(content: Any) -> None:
 def note(sentence: str) -> None:
     """A remark that must not get into a script's input."""
     print(f"oelm: {sentence}", file=sys.stderr)
+
+
+def write_file(path: Path, text: str) -> None:
+    from oelm_core.errors import Refused
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"cannot write {path}: {error.strerror}.") from None
+
+
+def print_once_or_watch(show: Callable[[], object], watch: bool, *, clear: bool) -> None:
+    """Prints; to `watch` it again every two seconds until Ctrl-C, each time on a clear screen where that is wanted."""
+    while True:
+        if watch and clear:
+            print("\033[H\033[2J", end="")
+        show()
+        if not watch:
+            return
+        try:
+            time.sleep(2)
+        except KeyboardInterrupt:
+            return
 
 
 def print_table(

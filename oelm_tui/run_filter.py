@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from oelm_core.metric import METRICS
+
 Fields = Mapping[str, Any]
 """What is known of one run: lower-case names to text, numbers or lists of text; `text` holds what free words search."""
 
@@ -24,7 +26,7 @@ _ORDERS: dict[str, Callable[[float, float], bool]] = {
     ">": lambda a, b: a > b,
     "<": lambda a, b: a < b,
 }
-SHORT = {"data": "dataset", "acc": "accuracy", "ppl": "perplexity", "dev": "device", "is": "state"}
+SHORT = {"data": "dataset", "dev": "device", "is": "state"} | {one.short.lower(): one.name for one in METRICS.values()}
 """Other ways to say a field."""
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from oelm_core.runs.folder import read_record, write_record
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     theme: str = ""
     bell: bool = True
     """Ring when a run needs a look."""
@@ -22,13 +23,11 @@ class Settings:
     @classmethod
     def read(cls, home: Path) -> Settings:
         """Missing, broken or foreign files give the defaults."""
-        content = read_record(home / "tui.json", dict) or {}
-        usual = asdict(cls())
-        return cls(**{key: content[key] for key in usual if type(content.get(key)) is type(usual[key])})
+        return read_record(home / "tui.json", cls) or cls()
 
     def changed(self, **changes: Any) -> Settings:
         return replace(self, **changes)
 
     def write(self, home: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        write_record(home / "tui.json", asdict(self))
+        write_record(home / "tui.json", self)

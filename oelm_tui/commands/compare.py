@@ -9,7 +9,7 @@ import typer
 
 from oelm_core.report import FORMATS
 from oelm_tui.commands.options import AsJson, PresetsDir, catalogue, single
-from oelm_tui.console import console, note, print_json
+from oelm_tui.console import console, note, print_json, write_file
 
 if TYPE_CHECKING:
     from oelm_core.compare import Comparison
@@ -65,7 +65,7 @@ def export(
     if out is None:
         print(text, end="" if text.endswith("\n") else "\n")
     else:
-        _write(out, text)
+        write_file(out, text)
         note(f"wrote {out}")
 
 
@@ -116,15 +116,6 @@ def _print_published(found: Catalogue, as_json: bool) -> None:
         print_json(audit_report(findings).data)
     else:
         console().print(findings_table(findings))
-
-
-def _write(path: Path, text: str) -> None:
-    from oelm_core.errors import Refused
-
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Refused(f"cannot write {path}: {error.strerror}.") from None
 
 
 apps = {"compare": single(compare), "export": single(export)}

@@ -1,42 +1,36 @@
-"""`oelm gpus`: the cards, who is on them, and the machine's load."""
+"""`oelm gpus` and `oelm doctor`: the cards, who is on them, the machine's load, and whether it is ready."""
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from oelm_core.formatting import size
-from oelm_tui.commands.options import AsJson, single
-from oelm_tui.console import print_json, print_table
+from oelm_tui.commands.options import AsJson, Watch, single
+from oelm_tui.console import console, print_json, print_once_or_watch, print_table
 
 if TYPE_CHECKING:
     from oelm_core.devices.card import Card
     from oelm_core.devices.machine import MachineSnapshot
+    from oelm_core.doctor import Diagnosis
+
+MARKS = {"good": ("✔", "green"), "warn": ("!", "yellow"), "bad": ("✘", "red")}
 
 
 def gpus(
     as_json: AsJson = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat every two seconds until Ctrl-C.")] = False,
+    watch: Watch = False,
 ) -> None:
     """Show the GPUs, who is on them, and the machine's load."""
     from oelm_core.devices.machine import snapshot
 
-    while True:
+    def show() -> None:
         now = snapshot()
         if as_json:
             print_json(now.to_json())
         else:
-            if watch:
-                print("\033[H\033[2J", end="")
             _print(now)
-        if not watch:
-            return
-        try:
-            time.sleep(2)
-        except KeyboardInterrupt:
-            return
+
+    print_once_or_watch(show, watch, clear=not as_json)
 
 
 def _print(now: MachineSnapshot) -> None:
@@ -76,4 +70,31 @@ def _of(used: float | None, total: float | None) -> str:
     return f"{size(used)} / {size(total)}"
 
 
-apps = {"gpus": single(gpus)}
+def doctor(as_json: AsJson = False) -> None:
+    """Check the machine, and say how to fix what is missing."""
+    from oelm_core.doctor import examine
+    from oelm_core.errors import LabError
+
+    checks = []
+    for check in examine():
+        checks.append(check)
+        if not as_json:
+            _print_check(check)
+    if as_json:
+        print_json([check.to_json() for check in checks])
+    bad = [check.name for check in checks if check.grade == "bad"]
+    if bad:
+        raise LabError(f"not ready yet: {', '.join(bad)}.")
+
+
+def _print_check(check: Diagnosis) -> None:
+    from rich.text import Text
+
+    mark, colour = MARKS[check.grade]
+    out = console()
+    out.print(Text.assemble((f"{mark} ", colour), (f"{check.name:<10}", "bold"), check.found))
+    for line in check.fix.splitlines():
+        out.print(Text(f"  {'':<10}{line}", style="dim"))
+
+
+apps = {"gpus": single(gpus), "doctor": single(doctor)}

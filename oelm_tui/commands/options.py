@@ -1,9 +1,13 @@
-"""Options that several commands share, and the catalogue they lead to."""
+"""Options that several commands share, each defined once, and the catalogue they lead to."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -11,15 +15,71 @@ from oelm_tui.console import note
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
+    from oelm_core.launch.request import LaunchRequest
 
-Site = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--slurm", metavar="KEY=VALUE", help="Change a setting of slurm.yaml, such as time=2:00:00; repeatable."
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PresetsDir = Annotated[Path | None, typer.Option("--presets", metavar="DIR", help="A folder of your own presets.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
+Slurm = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="Change a setting of slurm.yaml, such as time=2:00:00; repeatable."),
+]
+Watch = Annotated[bool, typer.Option("--watch", help="Repeat every two seconds until Ctrl-C.")]
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """The options of every command that starts runs; `with_launch_options` puts them on its command line."""
+
+    device: Annotated[str, typer.Option(help="auto, cpu, or the cards a run may take: 0 or 2,3.")] = "auto"
+    per_run: Annotated[int, typer.Option(help="Cards (or CPU processes) that one run uses together.", min=1)] = 1
+    settings: Settings = None
+    after: Annotated[str | None, typer.Option(metavar="RUN", help="Wait until this run has finished.")] = None
+    after_any: Annotated[bool, typer.Option("--after-any", help="With --after: start even if that run fails.")] = False
+    follow: Annotated[bool, typer.Option("--follow", help="Show progress to the end; Ctrl-C only stops following.")] = (
+        False
+    )
+    launcher: Annotated[str, typer.Option(help="local or slurm.")] = "local"
+    slurm: Slurm = None
+    folder: PresetsDir = None
+
+    def request(self, seeds: Sequence[int], presets: Sequence[str] = (), study: str | None = None) -> LaunchRequest:
+        from oelm_core.errors import BadInput
+        from oelm_core.launch.request import LaunchRequest
+
+        if self.after_any and not self.after:
+            raise BadInput("--after-any goes with --after RUN.")
+        return LaunchRequest(
+            presets=tuple(presets),
+            study=study,
+            seeds=tuple(dict.fromkeys(seeds)),
+            settings=tuple(self.settings or ()),
+            device=self.device,
+            per_run=self.per_run,
+            after=self.after,
+            after_any=self.after_any,
+            launcher=self.launcher,
+            slurm=tuple(self.slurm or ()),
+        )
+
+
+def with_launch_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, whose parameter `options` is LaunchOptions, with each of them as an option of its own."""
+    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "options"]
+    types = get_type_hints(LaunchOptions, include_extras=True)
+    shared = [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=types[one.name])
+        for one in fields(LaunchOptions)
+    ]
+
+    @functools.wraps(command)
+    def launch(**values: Any) -> None:
+        options = LaunchOptions(**{one.name: values.pop(one.name) for one in shared})
+        command(**values, options=options)
+
+    launch.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]  # what typer reads
+    launch.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
+    return launch
 
 
 def catalogue(ctx: typer.Context, presets: Path | None = None, *, warn: bool = False) -> Catalogue:
@@ -33,7 +93,7 @@ def catalogue(ctx: typer.Context, presets: Path | None = None, *, warn: bool = F
     return found
 
 
-def single(command: Any) -> typer.Typer:
+def single(command: Callable[..., None]) -> typer.Typer:
     """A Typer app that is one command."""
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     app.command()(command)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oelm_tui.commands.options import AsJson, PresetsDir, catalogue
+from oelm_tui.commands.options import AsJson, PresetsDir, Settings, catalogue
 from oelm_tui.console import console, print_json, print_table
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def show(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="ID")],
     as_json: AsJson = False,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting.")] = None,
+    settings: Settings = None,
     presets: PresetsDir = None,
 ) -> None:
     """Explain one preset: recipe, parameters, published result."""

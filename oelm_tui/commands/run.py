@@ -1,126 +1,99 @@
-"""`oelm run` and `oelm study`: start runs in the background, print their ids."""
+"""`oelm run`, `oelm study` and `oelm demo`: start runs in the background, and follow them on demand."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oelm_tui.commands.options import PresetsDir, Site, catalogue, single
+from oelm_core.formatting import metric
+from oelm_tui.commands.options import LaunchOptions, catalogue, single, with_launch_options
+from oelm_tui.console import note
 
 if TYPE_CHECKING:
+    from oelm_core.config import Experiment
     from oelm_core.launch.request import LaunchRequest
     from oelm_core.runs.folder import RunFolder
+    from oelm_core.runs.store import Run
 
-Device = Annotated[str, typer.Option(help="auto, cpu, or the cards a run may take: 0 or 2,3.")]
-PerRun = Annotated[int, typer.Option(help="Cards (or CPU processes) that one run uses together.", min=1)]
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
-After = Annotated[str | None, typer.Option(metavar="RUN", help="Wait until this run has finished.")]
-AfterAny = Annotated[bool, typer.Option("--after-any", help="With --after: start even if that run fails.")]
-Follow = Annotated[bool, typer.Option("--follow", help="Show progress to the end; Ctrl-C only stops following.")]
-Launcher = Annotated[str, typer.Option(help="local or slurm.")]
+DEMO_SEED = 42
 
 
+@with_launch_options
 def run(
     ctx: typer.Context,
     presets: Annotated[list[str], typer.Argument(metavar="PRESET...")],
-    device: Device = "auto",
-    per_run: PerRun = 1,
+    options: LaunchOptions,
     seed: Annotated[list[int] | None, typer.Option(help="Seed; repeatable.")] = None,
-    settings: Settings = None,
-    after: After = None,
-    after_any: AfterAny = False,
-    follow: Follow = False,
-    launcher: Launcher = "local",
-    site: Site = None,
-    folder: PresetsDir = None,
 ) -> None:
     """Start each preset with each seed in the background, and print one run id a line."""
-    from oelm_core.launch.request import LaunchRequest
-
-    _launch(
-        ctx,
-        LaunchRequest(
-            presets=tuple(presets),
-            seeds=tuple(seed or ()),
-            settings=tuple(settings or ()),
-            device=device,
-            per_run=per_run,
-            after=after,
-            after_any=after_any,
-            launcher=launcher,
-            slurm=tuple(site or ()),
-        ),
-        folder,
-        follow,
-    )
+    _launch(ctx, options.request(seed or (), presets), options)
 
 
+@with_launch_options
 def study(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="STUDY")],
+    options: LaunchOptions,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 42, 43, ...", min=1)] = None,
     seed: Annotated[list[int] | None, typer.Option(help="These seeds instead; repeatable.")] = None,
-    device: Device = "auto",
-    per_run: PerRun = 1,
-    settings: Settings = None,
-    after: After = None,
-    after_any: AfterAny = False,
-    follow: Follow = False,
-    launcher: Launcher = "local",
-    site: Site = None,
-    folder: PresetsDir = None,
 ) -> None:
     """Start every arm of a study for every seed, arms interleaved: A B A B."""
-    from oelm_core.launch.request import LaunchRequest
+    from oelm_core.errors import BadInput
 
-    _launch(
-        ctx,
-        LaunchRequest(
-            study=name,
-            seeds=_seeds(seeds, seed),
-            settings=tuple(settings or ()),
-            device=device,
-            per_run=per_run,
-            after=after,
-            after_any=after_any,
-            launcher=launcher,
-            slurm=tuple(site or ()),
-        ),
-        folder,
-        follow,
+    if seeds and seed:
+        raise BadInput("--seeds and --seed do not go together; write --seeds 3, or --seed 42 --seed 43 --seed 44.")
+    _launch(ctx, options.request(range(42, 42 + seeds) if seeds else seed or (), study=name), options)
+
+
+def demo(
+    ctx: typer.Context,
+    again: Annotated[bool, typer.Option("--again", help="Train anew even where a finished run is here.")] = False,
+) -> None:
+    """Train the demo study on the CPU (seed 42) and print its comparison."""
+    from oelm_core.launch import launcher
+    from oelm_core.launch.request import LaunchRequest
+    from oelm_tui.commands.compare import print_study
+
+    found = catalogue(ctx)
+    study = found.study("demo")
+    requests = LaunchRequest(study=study.id, seeds=(DEMO_SEED,), device="cpu").requests(found, sys.argv)
+    missing = [one for one in requests if again or not _is_done(one.experiment)]
+    if len(missing) < len(requests):
+        done = len(requests) - len(missing)
+        note(f"{done} of {len(requests)} demo runs are finished already; `oelm demo --again` trains anew.")
+    if missing:
+        _follow_to_end(launcher.start_all("local", missing))
+    print_study(study, found)
+    note("tiny models on generated text show the lab at work; they are no evidence about OELM.")
+
+
+def _is_done(arm: Experiment) -> bool:
+    from oelm_core.config import as_dict, config_hash
+    from oelm_core.runs.store import list_runs
+
+    wanted = config_hash(as_dict(arm))
+    return any(
+        run.state == "finished" and run.seed == DEMO_SEED and run.config_hash == wanted and not run.imported
+        for run in list_runs()
     )
 
 
-def _launch(ctx: typer.Context, request: LaunchRequest, folder: Path | None, follow: bool) -> None:
-    from oelm_core.errors import BadInput
-
-    if request.after_any and not request.after:
-        raise BadInput("--after-any goes with --after RUN.")
-    folders = request.start(catalogue(ctx, folder), sys.argv, lambda started: print(started.id, flush=True))
-    if follow:
-        follow_to_end(folders)
+def _launch(ctx: typer.Context, request: LaunchRequest, options: LaunchOptions) -> None:
+    folders = request.start(catalogue(ctx, options.folder), sys.argv, lambda started: print(started.id, flush=True))
+    if options.follow:
+        _follow_to_end(folders)
 
 
-def _seeds(count: int | None, named: list[int] | None) -> tuple[int, ...]:
-    """The seeds asked for, each once; none leaves them to the study."""
-    from oelm_core.errors import BadInput
-
-    if count and named:
-        raise BadInput("--seeds and --seed do not go together; write --seeds 3, or --seed 42 --seed 43 --seed 44.")
-    return tuple(range(42, 42 + count)) if count else tuple(dict.fromkeys(named or ()))
-
-
-def follow_to_end(folders: list[RunFolder]) -> None:
+def _follow_to_end(folders: Sequence[RunFolder]) -> None:
     """Exit code 1 when a run did not finish; Ctrl-C leaves the runs going."""
     from oelm_core.errors import LabError
-    from oelm_tui.console import note
-    from oelm_tui.follow import follow
 
     try:
-        ended = follow(folders)
+        ended = _follow(folders)
     except KeyboardInterrupt:
         note("no longer following; the runs continue. See them with: oelm runs")
         return
@@ -131,4 +104,40 @@ def follow_to_end(folders: list[RunFolder]) -> None:
         raise LabError(f"{first.id} {first.state}: {why.removesuffix('.')}. Its log: oelm logs {first.id}")
 
 
-apps = {"run": single(run), "study": single(study)}
+def _follow(folders: Sequence[RunFolder]) -> list[Run]:
+    """Waits until every run has ended, with progress bars on stderr, and returns the runs."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from oelm_core.launch.launcher import read_run
+
+    columns = (
+        TextColumn("{task.fields[state]:<9}"),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[metric]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as progress:
+        tasks = {
+            one.id: progress.add_task(one.id.rsplit("-", 3)[0], total=None, state="queued", metric="")
+            for one in folders
+        }
+        while True:
+            runs = [read_run(folder) for folder in folders]
+            for run in runs:
+                why = run.message or run.reason if run.state in ("failed", "waiting") else ""
+                progress.update(
+                    tasks[run.id],
+                    completed=run.step,
+                    total=run.total,
+                    state=run.state,
+                    metric=why or metric(run.metric_name, run.metric_value),
+                )
+            if all(run.is_over for run in runs):
+                return runs
+            time.sleep(0.3)
+
+
+apps = {"run": single(run), "study": single(study), "demo": single(demo)}

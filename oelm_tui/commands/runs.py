@@ -1,16 +1,17 @@
-"""`oelm runs`, `logs`, `stop`, `resume`, `delete`: what happens to runs that exist."""
+"""`oelm runs`, `logs`, `stop`, `resume`, `delete`, `import`: what happens to runs that exist."""
 
 from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oelm_core.formatting import count, duration, metric
-from oelm_tui.commands.options import AsJson, Site, single
-from oelm_tui.console import note, print_json, print_table
+from oelm_tui.commands.options import AsJson, Slurm, Watch, catalogue, single
+from oelm_tui.console import note, print_json, print_once_or_watch, print_table
 
 if TYPE_CHECKING:
     from oelm_core.runs.store import Run
@@ -21,7 +22,7 @@ RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run id, any unamb
 def runs(
     state: Annotated[str | None, typer.Option(help="Only runs in this state.")] = None,
     as_json: AsJson = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat every two seconds until Ctrl-C.")] = False,
+    watch: Watch = False,
 ) -> None:
     """List the runs, newest first."""
     from oelm_core.errors import BadInput
@@ -30,20 +31,15 @@ def runs(
 
     if state and state not in STATES:
         raise BadInput(f"--state {state}: is none of {', '.join(STATES)}.")
-    while True:
+
+    def show() -> None:
         chosen = [run for run in list_runs() if state in (None, run.state)]
         if as_json:
             print_json([_as_json(run) for run in chosen])
         else:
-            if watch:
-                print("\033[H\033[2J", end="")
             _print(chosen)
-        if not watch:
-            return
-        try:
-            time.sleep(2)
-        except KeyboardInterrupt:
-            return
+
+    print_once_or_watch(show, watch, clear=not as_json)
 
 
 def _as_json(run: Run) -> dict[str, Any]:
@@ -87,7 +83,7 @@ def _why(run: Run) -> str:
 
 def logs(
     name: RunName,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as the log grows.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing as the log grows.")] = False,
     lines: Annotated[int, typer.Option("-n", help="How many of the last lines.", min=0)] = 50,
 ) -> None:
     """Show the end of a run's log."""
@@ -119,10 +115,10 @@ def stop(
         while not (ended := read_run(run.folder)).is_over and ended.state != "unknown":
             time.sleep(0.1)
     except KeyboardInterrupt:
-        note(f"{run.id} is asked to stop and will.")
+        note(f"{run.id} was asked to stop and will.")
         return
     if ended.state == "unknown":
-        note(f"{run.id} is asked to stop; whether it did cannot be seen from here: {ended.message}")
+        note(f"{run.id} was asked to stop; whether it did cannot be seen from here: {ended.message}")
     else:
         note(f"{run.id} is {ended.state} at step {ended.step}.")
 
@@ -130,13 +126,13 @@ def stop(
 def resume(
     name: RunName,
     force: Annotated[bool, typer.Option("--force", help="Even if its state is unknown.")] = False,
-    site: Site = None,
+    slurm: Slurm = None,
 ) -> None:
     """Continue from the newest complete checkpoint, in the same folder."""
     from oelm_core.launch import launcher
 
     run = launcher.find_run(name)
-    launcher.resume(run, force=force, slurm_settings=site or ())
+    launcher.resume(run, force=force, slurm_settings=slurm or ())
     print(run.id)
 
 
@@ -166,4 +162,24 @@ def _agreed(question: str) -> bool:
         raise Refused("nothing was deleted; --yes deletes without asking.") from None
 
 
+def import_folders(ctx: typer.Context, folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...")]) -> None:
+    """Turn output folders of the author's scripts into read-only runs; importing twice changes nothing."""
+    from oelm_core.errors import BadInput
+    from oelm_core.published.import_runs import import_folders as read_folders
+
+    refusals = []
+    for imported in read_folders(folders, catalogue(ctx)):
+        if isinstance(imported, BadInput):
+            refusals.append(imported)
+            continue
+        print(imported.run.id)
+        for sentence in imported.notes:
+            note(f"{imported.run.id}: {sentence}")
+    for refusal in refusals[:-1]:
+        note(str(refusal))
+    if refusals:
+        raise refusals[-1]
+
+
 apps = {command.__name__: single(command) for command in (runs, logs, stop, resume, delete)}
+apps["import"] = single(import_folders)

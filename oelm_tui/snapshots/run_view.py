@@ -133,7 +133,7 @@ PASSING = ("stalled", "nonfinite")
 
 
 def lasting(before: Alarm | None, alarm: Alarm | None, seen: float) -> Alarm | None:
-    """The alarm to show after the one shown before: a trouble that passed stays until seen, one that goes on is one."""
+    """The alarm to show after the one shown before: one that passed stays until seen, one that lasts stays one."""
     if before is None or before.kind not in PASSING:
         return alarm
     if alarm is None:
