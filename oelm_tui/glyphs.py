@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 
 STATE_SIGNS = {
     "queued": ("◌", "."),
@@ -32,79 +31,34 @@ STATE_ROLES = {
 }
 
 
-@dataclass(frozen=True)
 class Signs:
     """All other signs of the screen."""
 
-    ascii_only: bool
-    open: str
-    shut: str
-    never: str
-    partly: str
-    done: str
-    marked: str
-    flag: str
-    up: str
-    down: str
-    dot: str
-    warn: str
-    good: str
-    bad: str
-    note: str
-    arms: tuple[str, str, str, str]
-    bar_steps: str
-    spark: str
-    ellipsis: str
-    cursor: str
+    ascii_only = False
+    open, shut = "▾", "▸"
+    never, partly, done = "○", "◐", "●"
+    marked, flag, cursor = "◆", "⚑", "›"
+    up, down, dot, ellipsis = "↑", "↓", "·", "…"
+    good, warn, bad, note = "✔", "⚠", "✗", "·"
+    arms = ("●", "▲", "■", "◆")
+    bar_steps, spark = " ▏▎▍▌▋▊▉█", " ▁▂▃▄▅▆▇█"
 
     def state(self, name: str) -> str:
         return STATE_SIGNS.get(name, ("?", "?"))[1 if self.ascii_only else 0]
 
 
-UNICODE = Signs(
-    False,
-    open="▾",
-    shut="▸",
-    never="○",
-    partly="◐",
-    done="●",
-    marked="◆",
-    flag="⚑",
-    up="↑",
-    down="↓",
-    dot="·",
-    warn="⚠",
-    good="✔",
-    bad="✗",
-    note="·",
-    arms=("●", "▲", "■", "◆"),
-    bar_steps=" ▏▎▍▌▋▊▉█",
-    spark=" ▁▂▃▄▅▆▇█",
-    ellipsis="…",
-    cursor="›",
-)
-ASCII = Signs(
-    True,
-    open="v",
-    shut=">",
-    never="o",
-    partly="~",
-    done="*",
-    marked="*",
-    flag="!",
-    up="^",
-    down="v",
-    dot="-",
-    warn="!",
-    good="+",
-    bad="x",
-    note="-",
-    arms=("*", "o", "x", "+"),
-    bar_steps=" #",
-    spark=" .:-=+*#@",
-    ellipsis="~",
-    cursor=">",
-)
+class AsciiSigns(Signs):
+    ascii_only = True
+    open, shut = "v", ">"
+    never, partly, done = "o", "~", "*"
+    marked, flag, cursor = "*", "!", ">"
+    up, down, dot, ellipsis = "^", "v", "-", "~"
+    good, warn, bad, note = "+", "!", "x", "-"
+    arms = ("*", "o", "x", "+")
+    bar_steps, spark = " #", " .:-=+*#@"
+
+
+UNICODE, ASCII = Signs(), AsciiSigns()
 
 
 def wants_ascii() -> bool:
@@ -116,11 +70,11 @@ def wants_ascii() -> bool:
     return "utf" not in encoding.lower()
 
 
-signs = ASCII if wants_ascii() else UNICODE
+signs: Signs = ASCII if wants_ascii() else UNICODE
 
 
 def use_ascii(ascii_only: bool) -> None:
-    """Switches the signs for the whole process (tests, and the action that toggles it)."""
+    """Switches the signs for the whole process."""
     global signs
     signs = ASCII if ascii_only else UNICODE
 

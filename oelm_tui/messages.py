@@ -1,4 +1,4 @@
-"""What the threads tell the screen. A newer message of a kind replaces an older one still waiting."""
+"""What the threads tell the screen."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
 
 
-class Sampled(Message):
+class Newest(Message):
+    """Replaces an older one of its kind that is still waiting."""
+
+    def can_replace(self, message: Message) -> bool:
+        return type(message) is type(self)
+
+
+class Sampled(Newest):
     """A new snapshot of the lab."""
 
     def __init__(self, snapshot: LabSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
-    def can_replace(self, message: Message) -> bool:
-        return isinstance(message, Sampled)
 
-
-class DetailRead(Message):
+class DetailRead(Newest):
     """The selected run's files, as read just now."""
 
     def __init__(self, detail: Detail) -> None:
         super().__init__()
         self.detail = detail
-
-    def can_replace(self, message: Message) -> bool:
-        return isinstance(message, DetailRead)
 
 
 class CatalogueLoaded(Message):

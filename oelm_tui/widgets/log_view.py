@@ -20,6 +20,7 @@ from oelm_tui import glyphs
 from oelm_tui.actions import bindings
 from oelm_tui.logs.clean import pieces
 from oelm_tui.logs.pager import LogAnswer, LogRequest, Pager
+from oelm_tui.messages import Newest
 from oelm_tui.snapshots.background import BackgroundThread
 from oelm_tui.text import Line, folded
 from oelm_tui.widgets.field import Field
@@ -43,15 +44,12 @@ class LogView(Vertical):
     LogView Field.-shown { display: block; }
     """
 
-    class Read(Message):
+    class Read(Newest):
         """A page has been read."""
 
         def __init__(self, answer: LogAnswer) -> None:
             super().__init__()
             self.answer = answer
-
-        def can_replace(self, message: Message) -> bool:
-            return isinstance(message, LogView.Read)
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
