@@ -17,7 +17,7 @@ ON_SLURM = ("demo-gpt-baseline", "--launcher", "slurm", "--device", "cpu")
 
 @pytest.fixture
 def oelm(lab: SlurmLab) -> Oelm:
-    return Oelm(lab.home, STAND_IN_STEP="0.05")
+    return Oelm(lab.home, STAND_IN_STEP="0.05", COLUMNS="120")  # room for what Slurm says
 
 
 def submit(oelm: Oelm, *options: str) -> RunFolder:
