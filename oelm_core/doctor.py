@@ -29,7 +29,7 @@ class Diagnosis:
     fix: str = ""
 
     def to_json(self) -> dict[str, str]:
-        return {"check": self.name, "grade": self.grade, "found": self.found, "mend": self.fix}
+        return {"check": self.name, "grade": self.grade, "found": self.found, "fix": self.fix}
 
 
 def examine() -> Iterator[Diagnosis]:

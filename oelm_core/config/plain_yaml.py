@@ -26,7 +26,7 @@ def _mapping_without_doubles(loader: Any, node: Any) -> dict[Any, Any]:
     for key_node, _ in node.value:
         key = str(key_node.value)
         if key in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"key '{key}' stands twice", key_node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"key '{key}' appears twice", key_node.start_mark)
         seen.add(key)
     return dict(loader.construct_pairs(node, deep=True))
 

@@ -179,7 +179,7 @@ def test_doctor_finds_this_machine_usable(oelm: Oelm) -> None:
         findings
     )
     assert findings["torch"]["grade"] == "good"
-    assert all(finding["mend"] for finding in findings.values() if finding["grade"] != "good")
+    assert all(finding["fix"] for finding in findings.values() if finding["grade"] != "good")
 
 
 def test_doctor_reads_slurm_yaml_and_names_the_mistake_in_it(oelm: Oelm) -> None:

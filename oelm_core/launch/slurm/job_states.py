@@ -79,7 +79,7 @@ def running(job: JobInfo) -> str:
 def ended(job: JobInfo, stop_asked: bool, last_words: str = "") -> RunStatus:
     """How a run ended whose runner did not live to say so.
 
-    An end that more time or another node would mend is `stopped`; what would happen again is `failed`.
+    An end that more time or another node would fix is `stopped`; what would happen again is `failed`.
     """
     name, said = f"Slurm job {job.id}", f": {last_words}" if last_words else ""
     where = f" on {job.node}" if job.node else ""

@@ -231,7 +231,7 @@ def render_script(
     lines = [
         "#!/bin/bash",
         f"# Run {folder.id} of OELM Lab. Edit it and submit it again with `oelm resume {folder.id}`,",
-        "# or by hand with sbatch: it goes on from the newest checkpoint.",
+        "# or by hand with sbatch: it continues from the newest checkpoint.",
         *(f"#SBATCH {option}" for option in options),
         "",
         *(f"export {key}={shlex.quote(value)}" for key, value in _variables(site, folder, environment).items()),
