@@ -19,7 +19,7 @@ class DeviceSampler:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self.problem: str | None = None
-        """Why the last look failed, if it did; sampling goes on."""
+        """Why the last look failed, if it did; sampling continues."""
 
     def start(self) -> DeviceSampler:
         if self._thread is None:

@@ -254,7 +254,7 @@ def pause_left(leases: list[lease.Lease], pause: float) -> float:
 
 def _whose(holder: lease.LeaseRecord) -> str:
     """A run by its id, and by its user where that is somebody else: `oelm runs` does not list it then."""
-    others = holder.user and holder.user != lease.user_name()
+    others = holder.user and holder.user != process.user_name()
     return f"run {holder.run}" + (f" of {holder.user}" if others else "")
 
 

@@ -71,11 +71,11 @@ def stop(run: Run, now: bool = False) -> None:
     if run.launcher == "slurm":
         from oelm_core.launch.slurm import cancel
 
-        cancel.stop(run, now=now)
+        cancel.stop(run.folder, now=now)
     else:
         from oelm_core.launch import local
 
-        local.stop(run, now=now)
+        local.stop(run.folder, now=now)
 
 
 def resume(run: Run, force: bool = False, *, slurm_settings: Iterable[str] = ()) -> None:
@@ -83,24 +83,24 @@ def resume(run: Run, force: bool = False, *, slurm_settings: Iterable[str] = ())
     if run.launcher == "slurm":
         from oelm_core.launch.slurm import submit
 
-        submit.resume(run, force=force, overrides=slurm_settings)
+        submit.resume(run.folder, force, slurm_settings)
         return
     from oelm_core.launch import local
 
     if list(slurm_settings):
         raise BadInput(f"{run.id} does not run under Slurm; leave --slurm out.")
-    local.resume(run, force=force)
+    local.resume(run.folder, force)
 
 
 def delete(run: Run) -> None:
     if run.launcher == "slurm":
         from oelm_core.launch.slurm import cancel
 
-        cancel.delete(run)
+        cancel.delete(run.folder)
     else:
         from oelm_core.launch import local
 
-        local.delete(run)
+        local.delete(run.folder)
 
 
 def log_path(run: Run) -> Path:
@@ -133,8 +133,8 @@ def with_job_states(runs: list[Run]) -> list[Run]:
     return job_states.overlay(runs)
 
 
-def slurm_silence() -> str | None:
+def slurm_problem() -> str | None:
     """Why Slurm gave no answer when it was last asked; None when it answered or was not asked."""
     from oelm_core.launch.slurm import job_states
 
-    return job_states.silence()
+    return job_states.problem()

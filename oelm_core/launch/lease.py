@@ -147,7 +147,7 @@ def take(device: str, run: str, folder: Path | None = None) -> Lease | None:
             boot_time=me.boot_time,
             host=me.host,
             run=run,
-            user=user_name(),
+            user=process.user_name(),
             since=round(process.since_boot(), 2),
             pids=[process.identity(os.getpid())],
         )
@@ -168,7 +168,3 @@ def holder(device: str, folder: Path | None = None) -> LeaseRecord | None:
 
 def lease_path(device: str, folder: Path | None = None) -> Path:
     return (folder or lease_dir()) / f"{device}.lease"
-
-
-def user_name() -> str:
-    return os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -18,8 +17,8 @@ from oelm_core.launch.spawn import SIGNALS, importable
 from oelm_core.runs import attempts, process
 from oelm_core.runs.folder import RunFolder, create, remove_tree, runs_dir
 from oelm_core.runs.schema import Attempt, RunRecord, RunState, Stop
-from oelm_core.runs.status import ENDED, FINAL, LIVE, RunStatus, run_status
-from oelm_core.runs.store import Run, find_run
+from oelm_core.runs.status import FINAL, LIVE, RunStatus, run_status
+from oelm_core.runs.store import find_run
 
 SECONDS_TO_CLAIM = 15.0
 
@@ -61,40 +60,39 @@ def check_request(device: str, per_run: int) -> None:
         device_request.resolve(device, per_run, None, [])
 
 
-def stop(run: Run | RunFolder, now: bool = False) -> RunStatus:
+def stop(folder: RunFolder, now: bool = False) -> RunStatus:
     """Asks a run to save and end, or with `now` ends it at once. The runner does it; this returns at once."""
-    folder = _folder(run)
     if folder.read(RunState) is None or folder.path.is_symlink():
         raise Refused(f"{folder.path} is no run that can be stopped: its state.json is missing or cannot be read.")
-    truth = run_status(folder)
-    if truth.state in FINAL:
-        raise Refused(f"{folder.id} is already over: {truth.state}.")
-    if truth.state == "lost":
-        raise Refused(f"{folder.id} is lost, so nothing of it runs; resume or delete it.")
-    request_stop(folder, now)
+    status = run_status(folder)
+    request_stop(folder, status, now)
     _wake(folder, now)
-    return RunStatus("stopping" if truth.state in LIVE else truth.state, truth.reason, truth.message)
+    return status._replace(state="stopping") if status.state in LIVE else status
 
 
-def request_stop(folder: RunFolder, now: bool) -> None:
-    """stop.json: it makes the end the user's wish, and the runner looks for it every second."""
+def request_stop(folder: RunFolder, status: RunStatus, now: bool) -> None:
+    """Writes stop.json, which makes the end the user's wish; the runner looks for it every second."""
+    if status.state in FINAL:
+        raise Refused(f"{folder.id} is already over: {status.state}.")
+    if status.state == "lost":
+        raise Refused(f"{folder.id} is lost, so nothing of it runs; resume or delete it.")
     made = attempts.numbers(folder)
+    who = f"{process.user_name()}@{process.host()}"
     try:
-        folder.write(Stop(who=whoami(), when=time.time(), now=now, attempt=made[-1] if made else 0))
+        folder.write(Stop(who, time.time(), now, attempt=made[-1] if made else 0))
     except OSError as error:
         raise Refused(f"cannot write {folder.path}/{Stop.FILE}: {error.strerror}.") from None
 
 
-def resume(run: Run | RunFolder, force: bool = False) -> RunFolder:
+def resume(folder: RunFolder, force: bool = False) -> None:
     """Continues a run that ended early, in its own folder, from its newest checkpoint."""
-    folder = _folder(run)
-    truth = run_status(folder)
-    if truth.state in LIVE:
-        raise Refused(f"{folder.id} is {truth.state}; stop it before resuming it.")
-    if truth.state == "finished":
+    status = run_status(folder)
+    if status.state in LIVE:
+        raise Refused(f"{folder.id} is {status.state}; stop it before resuming it.")
+    if status.state == "finished":
         raise Refused(f"{folder.id} has finished; there is nothing to resume.")
-    if truth.state == "unknown" and not force:
-        raise Refused(f"{folder.id} may still run: {truth.message or ''} --force resumes it all the same.")
+    if status.state == "unknown" and not force:
+        raise Refused(f"{folder.id} may still run: {status.message or ''} --force resumes it all the same.")
     _refuse_leftovers(folder)
     record = folder.read(RunRecord)
     cwd = Path((record.cwd if record else None) or ".")
@@ -104,24 +102,23 @@ def resume(run: Run | RunFolder, force: bool = False) -> RunFolder:
             _spawn_runner(folder, cwd if cwd.is_dir() else Path.cwd(), None, force=force, ready=writing)
         finally:
             os.close(writing)
-        answer = _hear(reading)
+        answer = _answer(reading)
     finally:
         os.close(reading)
     if answer not in ("claimed", None):
         raise Refused(answer or f"the runner of {folder.id} did not come up; see {folder.log}.")
-    return folder
 
 
-def delete(run: Run | RunFolder, *, root: Path | None = None, force: bool = False) -> None:
+def delete(folder: RunFolder) -> None:
     """Removes a run that is over. Never a live one, never anything outside the runs folder."""
-    folder, root = _folder(run), (root or runs_dir()).absolute()
+    root = runs_dir().absolute()
     path = folder.path.absolute()
     if path.is_symlink() or path.parent.resolve() != root.resolve() or not path.is_dir() or path.name.startswith("."):
         raise Refused(f"{path} is not a run in {root}; it is left alone.")
-    truth = run_status(folder)
-    unclear = truth.state == "unknown" and folder.read(RunState) is not None
-    if truth.state in LIVE or (unclear and not force):
-        raise Refused(f"{folder.id} is {truth.state}; only a run that is over can be deleted.")
+    status = run_status(folder)
+    unclear = status.state == "unknown" and folder.read(RunState) is not None
+    if status.state in LIVE or unclear:
+        raise Refused(f"{folder.id} is {status.state}; only a run that is over can be deleted.")
     _refuse_leftovers(folder)
     if folder.read(RunRecord) is not None:
         # whoever resumes at this moment loses the claim
@@ -132,17 +129,6 @@ def delete(run: Run | RunFolder, *, root: Path | None = None, force: bool = Fals
     except OSError as error:
         raise Refused(f"cannot delete {path}: {error.strerror}.") from None
     remove_tree(grave)
-
-
-def wait_until(run: Run | RunFolder, states: frozenset[str] = ENDED, timeout: float | None = None) -> RunStatus:
-    """Waits until a run is in one of the states (over, unless said) or the time is up; returns its state then."""
-    folder = _folder(run)
-    deadline = None if timeout is None else time.monotonic() + timeout
-    while True:
-        truth = run_status(folder)
-        if truth.state in states or (deadline is not None and time.monotonic() > deadline):
-            return truth
-        time.sleep(0.1)
 
 
 def _spawn_runner(
@@ -203,20 +189,7 @@ def _refuse_leftovers(folder: RunFolder) -> None:
         raise Refused(f"a process of {folder.id} still lives (pid {left[0]}); wait, or stop it with --now.")
 
 
-def _hear(descriptor: int) -> str | None:
-    """What the runner says about its claim; "" when it died silently, None when it is slow."""
+def _answer(descriptor: int) -> str | None:
+    """What the runner writes about its claim; "" when it died silently, None when it is slow."""
     ready, _, _ = select.select([descriptor], [], [], SECONDS_TO_CLAIM)
     return os.read(descriptor, 4096).decode("utf-8", "replace") if ready else None
-
-
-def _folder(run: Run | RunFolder) -> RunFolder:
-    return run if isinstance(run, RunFolder) else run.folder
-
-
-def whoami() -> str:
-    name = ""
-    with contextlib.suppress(OSError, KeyError, ImportError):
-        import pwd
-
-        name = pwd.getpwuid(os.getuid()).pw_name
-    return f"{name or os.getuid()}@{process.host()}"

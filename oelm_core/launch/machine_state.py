@@ -7,6 +7,7 @@ import time
 
 from oelm_core.launch.device_request import probe
 from oelm_core.runs import process
+from oelm_core.runs.process import read_text
 from oelm_core.runs.schema import BusyProcess, MachineState
 
 _SAMPLE = 0.2
@@ -34,7 +35,7 @@ def _load() -> list[float] | None:
 
 
 def _memory_available() -> int | None:
-    for line in _read("/proc/meminfo").splitlines():
+    for line in read_text("/proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return None
@@ -46,7 +47,7 @@ def _temperature() -> float | None:
         zones = [name for name in os.listdir("/sys/class/thermal") if name.startswith("thermal_zone")]
     except OSError:
         return None
-    values = [_read(f"/sys/class/thermal/{zone}/temp").strip() for zone in zones]
+    values = [read_text(f"/sys/class/thermal/{zone}/temp").strip() for zone in zones]
     return max((int(value) / 1000 for value in values if value.lstrip("-").isdigit()), default=None)
 
 
@@ -63,7 +64,7 @@ def _busy_processes(limit: int = 5) -> list[BusyProcess]:
     }
     busiest = sorted((share, pid) for pid, share in shares.items() if share >= _BUSY)[::-1][:limit]
     return [
-        BusyProcess(pid, _owner(pid), _read(f"/proc/{pid}/comm").strip(), round(share, 2)) for share, pid in busiest
+        BusyProcess(pid, _owner(pid), read_text(f"/proc/{pid}/comm").strip(), round(share, 2)) for share, pid in busiest
     ]
 
 
@@ -71,7 +72,7 @@ def _cpu_seconds() -> dict[int, float]:
     spent = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            text = _read(f"/proc/{name}/stat")
+            text = read_text(f"/proc/{name}/stat")
             fields = text[text.rfind(")") + 2 :].split()
             if len(fields) > 12:
                 spent[int(name)] = (int(fields[11]) + int(fields[12])) / process.TICKS
@@ -83,7 +84,3 @@ def _owner(pid: int) -> int | None:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return None
-
-
-def _read(path: str) -> str:
-    return process.read_text(path)

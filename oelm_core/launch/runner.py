@@ -187,9 +187,9 @@ class Runner(RunWriter):
             elif got.si_signo == signal.SIGUSR2:
                 self.save_and_leave = True
             seconds = 0.0  # whatever woke us is looked at now; take what else is pending
-        asked = self.folder.read(Stop)
-        if asked is not None:
-            self.stop = "now" if asked.now else self.stop or "gently"
+        request = self.folder.read(Stop)
+        if request is not None:
+            self.stop = "now" if request.now else self.stop or "gently"
 
     def _stopped_while_waiting(self) -> RunStatus:
         if self.folder.read(Stop) is not None:
@@ -260,11 +260,11 @@ class Runner(RunWriter):
 
     def _watch(self) -> RunStatus:
         """Follows the worker until it and everything below it is gone."""
-        told, deadline, next_look, gap = False, float("inf"), 0.0, 1.0
+        stopping, deadline, next_look, gap = False, float("inf"), 0.0, 1.0
         while not self._gone():
             now = time.monotonic()
-            if (self.stop or self.save_and_leave) and not told:
-                told, deadline = True, now + spawn.grace()
+            if (self.stop or self.save_and_leave) and not stopping:
+                stopping, deadline = True, now + spawn.grace()
                 self.state.state, self.state.message = "stopping", None
                 self._signal_worker(signal.SIGTERM if self.stop else signal.SIGUSR2)
                 self.beat(force=True)
@@ -328,11 +328,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         runner.claim(force="--force" in arguments)
     except LabError as error:
-        _tell(ready, str(error))
+        _answer(ready, str(error))
         if runner.job:
             print(error, file=sys.stderr)
         return error.exit_code
-    _tell(ready, "claimed")
+    _answer(ready, "claimed")
     try:
         end = runner.live()
     except Exception as error:  # a full disk, no process left to fork: the run ends, but never without a word
@@ -354,7 +354,7 @@ def _slurm_job(folder: RunFolder) -> Job | None:
     return current_job(folder.id)
 
 
-def _tell(ready: int | None, message: str) -> None:
+def _answer(ready: int | None, message: str) -> None:
     """Answers whoever waits for the claim (`oelm resume`); they may have gone away."""
     if ready is None:
         return

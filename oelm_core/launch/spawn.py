@@ -55,15 +55,15 @@ def importable(environment: dict[str, str]) -> dict[str, str]:
 
 def environment(kind: str, devices: list[str], threads: int | None) -> dict[str, str]:
     """What the worker is told about its devices: cards by UUID, for NVML's and CUDA's numbers differ."""
-    told = importable(dict(os.environ))
-    told["OELM_RUNNER_PID"] = str(os.getpid())
-    told["OELM_DEVICE"] = kind
-    told["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    told["CUDA_VISIBLE_DEVICES"] = ",".join(devices) if kind == "cuda" else ""
-    told["PYTHONUNBUFFERED"] = "1"
+    variables = importable(dict(os.environ))
+    variables["OELM_RUNNER_PID"] = str(os.getpid())
+    variables["OELM_DEVICE"] = kind
+    variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    variables["CUDA_VISIBLE_DEVICES"] = ",".join(devices) if kind == "cuda" else ""
+    variables["PYTHONUNBUFFERED"] = "1"
     if threads:
-        told["OELM_THREADS"] = told["OMP_NUM_THREADS"] = str(threads)
-    return told
+        variables["OELM_THREADS"] = variables["OMP_NUM_THREADS"] = str(threads)
+    return variables
 
 
 def spawn(

@@ -49,10 +49,10 @@ def judge(
         return RunStatus("failed", "signal", f"The worker was killed by {killed_by}.")
     if code == REQUEUE_EXIT_CODE:
         return RunStatus("stopped", "preempted", "Saved and ended on SIGUSR2; resume it.")
-    said = last_words(log_tail)
+    words = last_words(log_tail)
     if code == 0:
         return RunStatus("failed", "error", "The worker ended without saying how it went.")
-    return RunStatus("failed", "error", f"The worker ended with exit code {code}{': ' + said if said else '.'}")
+    return RunStatus("failed", "error", f"The worker ended with exit code {code}{': ' + words if words else '.'}")
 
 
 def _signal_of(code: int | None) -> str | None:

@@ -17,6 +17,11 @@ def host() -> str:
     return os.uname().nodename
 
 
+def user_name() -> str:
+    """Ours; from the environment, for asking the system loads its libraries into every waiting runner."""
+    return os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())
+
+
 @functools.lru_cache(maxsize=1)
 def boot_id() -> str:
     """Changes at every reboot; "" where the kernel does not say."""

@@ -243,22 +243,23 @@ class Attempt(Record, kw_only=True):
 
 
 class JobEnd(Struct):
-    """Slurm's last word about a job, kept because Slurm forgets within minutes."""
+    """How Slurm says a job ended, kept because Slurm forgets within minutes."""
 
     state: str
     reason: str | None = None
     message: str | None = None
-    word: str = ""
+    job_state: str = field(name="word", default="")
+    """Slurm's own name for it: TIMEOUT."""
     at: float = 0.0
 
 
 class Submission(Record, kw_only=True):
-    """slurm/submission-N.json: the intent before sbatch is called, the job id after it, Slurm's last word about it."""
+    """slurm/submission-N.json: the intent before sbatch is called, the job id after it, and how the job ended."""
 
     number: int = 0
     name: str
     """Unique among all jobs: a submission whose answer was lost is found again by it."""
-    asked: float = 0.0
+    sent: float = field(name="asked", default=0.0)
     """When sbatch was about to be called, epoch seconds."""
     who: ProcessIdentity = field(default_factory=ProcessIdentity)
     job: str | None = None

@@ -18,12 +18,6 @@ FINAL = frozenset({"finished", "failed", "stopped"})
 LIVE = frozenset({"queued", "waiting", "starting", "running", "stopping"})
 ENDED = FINAL | {"lost"}
 STATES = (*sorted(LIVE), *sorted(FINAL), "lost", "unknown")
-REASONS = frozenset(
-    {
-        *("completed", "user", "signal", "oom", "nonfinite", "data", "config", "dependency"),
-        *("timeout", "preempted", "node_fail", "disk", "error"),
-    }
-)
 
 SECONDS_TO_COME_UP = 10.0
 """A local run queued for longer without a runner has lost it."""

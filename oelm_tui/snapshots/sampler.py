@@ -181,7 +181,7 @@ def slurm_silence(runs: Sequence[Run]) -> str:
     """For the header: that Slurm does not answer, when it was asked about a run of its own."""
     if not any(run.launcher == "slurm" for run in runs):
         return ""
-    return "Slurm does not answer: its runs as last heard of" if launcher.slurm_silence() else ""
+    return "Slurm does not answer: its runs as last heard of" if launcher.slurm_problem() else ""
 
 
 def read_notes(run: Run) -> Notes:

@@ -20,7 +20,7 @@ from oelm_core.runs import attempts, process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.runs.schema import Attempt, MachineState, Outcome, Result, RunRecord
-from oelm_core.runs.status import run_status
+from oelm_core.runs.status import LIVE, run_status
 from oelm_core.runs.store import list_runs, read_run
 from tests.chaos.lab import Lab, experiment, open_lab
 
@@ -166,6 +166,7 @@ def test_of_two_resumes_at_once_only_one_claims_the_attempt(lab: Lab) -> None:
     lab.until(lambda: sum(rival.poll() is not None for rival in rivals) == 2, what="the end of two of three")
     assert sorted(rival.poll() for rival in rivals if rival.poll() is not None) == [4, 4]
     assert attempts.numbers(run) == [1, 2]
+    lab.until(lambda: run_status(run).state in LIVE, what="the third, which writes its state after the claim")
     local.stop(run, now=True)
     assert lab.end(run).state == "stopped"
     for rival in rivals:
@@ -327,7 +328,7 @@ def test_a_runner_that_cannot_write_ends_the_run_with_a_word_and_gives_the_devic
     shutil.rmtree(run.attempts)
     run.attempts.write_text("no folder any more: writing the attempt must fail")
     local.stop(blocker, now=True)
-    end = local.wait_until(run, timeout=90)
+    end = lab.end(run, 90)
     assert end[:2] == ("failed", "error")
     assert "could not continue" in (end.message or "")
     assert lab.held() == []

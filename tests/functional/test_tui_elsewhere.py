@@ -73,7 +73,7 @@ def test_without_slurm_nothing_of_it_is_asked(lab):
 
 
 def test_slurms_silence_is_said_in_the_header(lab, monkeypatch):
-    monkeypatch.setattr("oelm_core.launch.slurm.job_states.silence", lambda: "timed out")
+    monkeypatch.setattr("oelm_core.launch.slurm.job_states.problem", lambda: "timed out")
     app = make_app(lab)
     app.sampler.sources.trouble = lambda runs: slurm_silence([on_a_node(lab)])
 

@@ -70,15 +70,15 @@ class SlurmLab:
         if run is None:
             return self.cluster.story()
         log = submission.slurm_dir(run) / "job.log"
-        said = log.read_text() if log.exists() else "(no job.log)"
+        job_log = log.read_text() if log.exists() else "(no job.log)"
         trained = run.log.read_text() if run.log.exists() else "(no training.log)"
-        return f"{self.look(run)}\n{said}\n{trained}\n{self.cluster.call('squeue', '-t', 'all')}"
+        return f"{self.look(run)}\n{job_log}\n{trained}\n{self.cluster.call('squeue', '-t', 'all')}"
 
     def job(self, run: RunFolder) -> str:
-        handed = submission.last(run)
-        assert handed is not None
-        assert handed.job is not None
-        return handed.job
+        submitted = submission.last(run)
+        assert submitted is not None
+        assert submitted.job is not None
+        return submitted.job
 
     def attempts(self, run: RunFolder) -> list[Attempt]:
         return attempts.read_all(run)
@@ -93,10 +93,10 @@ class SlurmLab:
     def close(self) -> None:
         """Nothing of the test is left in the queue: cards are few."""
         for folder in self.root.glob("[!.]*"):
-            handed, state = submission.last(RunFolder(folder)), RunFolder(folder).read(RunState)
-            if handed and handed.job and (state is None or state.state not in FINAL):
-                self.cluster.call("scancel", "--signal=KILL", "--full", handed.job)
-                self.cluster.call("scancel", handed.job)
+            submitted, state = submission.last(RunFolder(folder)), RunFolder(folder).read(RunState)
+            if submitted and submitted.job and (state is None or state.state not in FINAL):
+                self.cluster.call("scancel", "--signal=KILL", "--full", submitted.job)
+                self.cluster.call("scancel", submitted.job)
 
 
 def open_lab(home: Path, cluster: MiniSlurm, monkeypatch: pytest.MonkeyPatch) -> SlurmLab:

@@ -241,14 +241,14 @@ def test_a_submission_cut_short_is_found_by_its_name_and_never_repeated(
         with pytest.raises(KeyboardInterrupt):
             lab.start(SLOW, "partition=closed", device="cpu")
     [run] = [read.folder for read in list_runs(lab.root)]
-    handed = submission.last(run)
-    assert handed is not None
-    assert handed.job is None
+    submitted = submission.last(run)
+    assert submitted is not None
+    assert submitted.job is None
     _forget_submitter(run)
     with pytest.raises(Refused, match="already in Slurm as job"):
         submit.resume(run)
     assert lab.look(run).state == "queued"
-    named = lab.cluster.call("squeue", "-h", "-t", "all", f"--name={handed.name}", "-o", "%i").split()
+    named = lab.cluster.call("squeue", "-h", "-t", "all", f"--name={submitted.name}", "-o", "%i").split()
     assert named == [lab.job(run)]
 
 

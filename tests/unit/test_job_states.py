@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from oelm_core.config import as_dict
 from oelm_core.launch import remote_devices
 from oelm_core.launch.slurm import commands, job_states, submission
-from oelm_core.launch.slurm.commands import JobInfo, JobsAnswer, is_silence, plain_words
+from oelm_core.launch.slurm.commands import JobInfo, JobsAnswer, is_unreachable, plain_words
 from oelm_core.launch.slurm.job import Job, current_job
 from oelm_core.runs.folder import RunFolder, create
 from oelm_core.runs.schema import Attempt, Outcome, RunRecord, RunState, SlurmJob
@@ -105,9 +105,9 @@ def test_a_job_in_a_lane_names_the_one_before_it_and_the_run_it_was_told_to_wait
 
 
 def test_silence_is_no_refusal() -> None:
-    assert is_silence("Unable to contact slurm controller (connect failure)")
-    assert is_silence("Socket timed out on send/recv operation")
-    assert not is_silence("Invalid partition name specified")
+    assert is_unreachable("Unable to contact slurm controller (connect failure)")
+    assert is_unreachable("Socket timed out on send/recv operation")
+    assert not is_unreachable("Invalid partition name specified")
     assert plain_words("sbatch: unrecognized option '--x'\nTry \"sbatch --help\" for more information\n") == (
         "unrecognized option '--x'"
     )
@@ -152,30 +152,30 @@ def run(tmp_path: Path) -> Run:
     state = RunState(state="queued", launcher="slurm", heartbeat=time.time() - 500)
     folder = create(tmp_path / "runs", record, state)
     intent = submission.intend(folder, None)
-    submission.record(folder, replace(intent, job="7", asked=time.time() - 500))
+    submission.record(folder, replace(intent, job="7", sent=time.time() - 500))
     return read_run(folder)
 
 
 class Pretend(job_states.SlurmCache):
     """Slurm as the test has it."""
 
-    def __init__(self, *jobs: JobInfo, silence: str | None = None) -> None:
+    def __init__(self, *jobs: JobInfo, problem: str | None = None) -> None:
         super().__init__()
-        self.jobs, self.silence, self.questions = jobs, silence, 0
+        self.jobs, self.problem, self.questions = jobs, problem, 0
 
     def about(self, ids: list[str], names: list[str], *, fresh: bool = False) -> JobsAnswer:
         self.questions += 1
-        return JobsAnswer({job.id: job for job in self.jobs}, self.silence, frozenset([*ids, *names]))
+        return JobsAnswer({job.id: job for job in self.jobs}, self.problem, frozenset([*ids, *names]))
 
 
-def seen(run: Run, *jobs: JobInfo, silence: str | None = None) -> tuple[str, str | None]:
-    [after] = job_states.overlay([run], Pretend(*jobs, silence=silence))
+def seen(run: Run, *jobs: JobInfo, problem: str | None = None) -> tuple[str, str | None]:
+    [after] = job_states.overlay([run], Pretend(*jobs, problem=problem))
     return after.state, after.reason
 
 
 def test_a_queued_run_stays_queued_without_a_runner_until_slurm_says_otherwise(run: Run) -> None:
     assert run.state == "queued"
-    assert seen(run, silence="no answer") == ("queued", None)
+    assert seen(run, problem="no answer") == ("queued", None)
     assert seen(run, JobInfo("7", "PENDING", "Resources")) == ("queued", None)
     assert seen(run, JobInfo("7", "RUNNING", node="n1")) == ("queued", None)
     assert seen(run) == ("lost", None)

@@ -279,7 +279,7 @@ def test_the_reason_for_waiting_names_each_run_once_and_the_user_of_a_strangers(
     record = RunRecord(id="late", config={})
     waiter = Waiter(record, RunFolder(leases), None, lambda seconds: None, lambda words: None, look=lambda: CARDS)
     waiter.cards()
-    mine = LeaseRecord(run="run-a", user=lease.user_name())
+    mine = LeaseRecord(run="run-a", user=process.user_name())
     held = {"core-0": mine, "core-1": mine, "core-2": None, "core-3": mine}
     assert waiter._why(held, {}, 0) == "cores 0-1,3 used by run run-a"
     other = LeaseRecord(run="run-b", user="somebody-else")

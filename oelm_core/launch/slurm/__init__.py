@@ -1,1 +1,1 @@
-"""Past one machine: the same run folder and the same runner, handed to Slurm."""
+"""Past one machine: the same run folder and the same runner, submitted to Slurm."""

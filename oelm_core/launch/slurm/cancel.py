@@ -3,58 +3,49 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from oelm_core.errors import Refused
 from oelm_core.launch import local
 from oelm_core.launch.slurm import job_states, submission
-from oelm_core.launch.slurm.commands import JobsAnswer, about_jobs, call, is_silence
+from oelm_core.launch.slurm.commands import JobsAnswer, about_jobs, call
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import RunState
 from oelm_core.runs.status import FINAL, LIVE, RunStatus
-from oelm_core.runs.store import Run
 
 SECONDS_TO_CANCEL = 5.0
 
 
-def stop(run: Run | RunFolder, now: bool = False) -> RunStatus:
+def stop(folder: RunFolder, now: bool = False) -> RunStatus:
     """A pending job is cancelled; a running one saves and ends, or with `now` ends at once. Returns without waiting."""
-    folder = run if isinstance(run, RunFolder) else run.folder
     status = job_states.run_status(folder)
-    if status.state in FINAL:
-        raise Refused(f"{folder.id} is already over: {status.state}.")
-    if status.state == "lost":
-        raise Refused(f"{folder.id} is lost, so nothing of it runs; resume or delete it.")
-    local.request_stop(folder, now)  # first: whatever Slurm does next is then the user's wish
-    handed = submission.last(folder)
-    if handed is None or handed.job is None:
+    local.request_stop(folder, status, now)  # first: whatever Slurm does next is then the user's wish
+    submitted = submission.last(folder)
+    if submitted is None or submitted.job is None:
         return RunStatus("stopping", status.reason, "It stops as soon as its job starts.")
-    return _cancel(folder, handed.job, status, now)
+    return _cancel(folder, submitted.job, status, now)
 
 
 def _cancel(folder: RunFolder, job: str, status: RunStatus, now: bool) -> RunStatus:
+    stopping = status._replace(state="stopping") if status.state in LIVE else status
     answer = call("scancel", "--state=PENDING", job)  # Slurm looks at the state: a job that just started is spared
-    told = JobsAnswer({}, answer.error) if answer.unreachable else about_jobs([job])
-    if told.silence:
-        return _unheard(folder, job, status, told.silence)
-    found = told.jobs.get(job)
+    jobs = JobsAnswer({}, answer.error) if answer.unreachable else about_jobs([job])
+    if jobs.problem and status.state == "queued":
+        raise Refused(
+            f"Slurm does not answer ({jobs.problem}), so job {job} may stay in the queue; stop it again later."
+        )
+    if jobs.problem:
+        return stopping  # the runner sees the request by itself
+    found = jobs.jobs.get(job)
     if found is None or found.over:
         return _settle(folder, job)
     how = [] if now else ["--signal=TERM", "--batch"]  # the batch process is the runner
     answer = call("scancel", *how, job)
-    if not answer.ok and not is_silence(answer.error) and "already" not in answer.error.lower():
+    if not answer.ok and not answer.unreachable and "already" not in answer.error.lower():
         found = about_jobs([job]).jobs.get(job)
         if found is None or found.over:
             return _settle(folder, job)
         raise Refused(f"scancel refused: {answer.error}. The run itself sees the request within a second if it can.")
-    return RunStatus("stopping" if status.state in LIVE else status.state, status.reason, status.message)
-
-
-def _unheard(folder: RunFolder, job: str, status: RunStatus, why: str) -> RunStatus:
-    """Slurm does not answer: a runner sees the request by itself, but a job in the queue stays there."""
-    if status.state == "queued":
-        raise Refused(f"Slurm does not answer ({why}), so job {job} may stay in the queue; stop it again later.")
-    return RunStatus("stopping" if status.state in LIVE else status.state, status.reason, status.message)
+    return stopping
 
 
 def _settle(folder: RunFolder, job: str) -> RunStatus:
@@ -76,11 +67,10 @@ def _settle(folder: RunFolder, job: str) -> RunStatus:
     return status
 
 
-def delete(run: Run | RunFolder, *, root: Path | None = None, force: bool = False) -> None:
-    """Removes a run that is over, by Slurm's found too."""
-    folder = run if isinstance(run, RunFolder) else run.folder
+def delete(folder: RunFolder) -> None:
+    """Removes a run that is over, also by Slurm's account."""
     status = job_states.run_status(folder)
-    if status.state in LIVE or (status.state == "unknown" and not force):
+    if status.state in LIVE or status.state == "unknown":
         raise Refused(
             f"{folder.id} is {status.state}; only a run that is over can be deleted. {status.message or ''}".strip()
         )
@@ -89,4 +79,4 @@ def delete(run: Run | RunFolder, *, root: Path | None = None, force: bool = Fals
         state.state = status.state if status.state in FINAL else "stopped"
         state.reason, state.message, state.ended = status.reason, status.message, time.time()
         folder.write(state)
-    local.delete(folder, root=root, force=force)
+    local.delete(folder)

@@ -22,7 +22,7 @@ PATIENCE = 20.0
 """Seconds a command may take: longer than Slurm's own time-out for a message."""
 KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 
-_SILENT = re.compile(
+_UNREACHABLE = re.compile(
     r"unable to contact|connection refused|connect failure|timed out|zero bytes|communication"
     r"|no answer|unexpected message|protocol authentication|could not establish a configuration"
     r"|resource temporarily unavailable",
@@ -31,7 +31,7 @@ _SILENT = re.compile(
 
 
 class Answer(NamedTuple):
-    """What a Slurm command said."""
+    """What a Slurm command printed."""
 
     ok: bool
     out: str
@@ -65,7 +65,7 @@ def call(*argv: str, text: str | None = None, patience: float = PATIENCE) -> Ans
     except OSError as error:
         raise Refused(f"cannot start {program}: {error.strerror}.") from None
     words = plain_words(ended.stderr)
-    return Answer(ended.returncode == 0, ended.stdout, words, ended.returncode != 0 and is_silence(words))
+    return Answer(ended.returncode == 0, ended.stdout, words, ended.returncode != 0 and is_unreachable(words))
 
 
 def environment() -> dict[str, str]:
@@ -74,9 +74,9 @@ def environment() -> dict[str, str]:
     return {**kept, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
 
 
-def is_silence(words: str) -> bool:
+def is_unreachable(words: str) -> bool:
     """Whether an error means that the controller could not be asked, rather than that it said no."""
-    return bool(_SILENT.search(words))
+    return bool(_UNREACHABLE.search(words))
 
 
 def plain_words(stderr: str) -> str:
@@ -86,8 +86,8 @@ def plain_words(stderr: str) -> str:
     'invalid partition: x; Batch job submission failed: Bad name'
     """
     lines = [re.sub(r"^[a-z]+: (error|fatal): |^[a-z]+: ", "", line.strip()) for line in stderr.splitlines()]
-    said = [line.rstrip(".") for line in dict.fromkeys(lines) if line and not line.startswith("Try ")]
-    return "; ".join(said)
+    sentences = [line.rstrip(".") for line in dict.fromkeys(lines) if line and not line.startswith("Try ")]
+    return "; ".join(sentences)
 
 
 class JobInfo(NamedTuple):
@@ -112,12 +112,13 @@ class JobInfo(NamedTuple):
 
 
 class JobsAnswer(NamedTuple):
-    """What Slurm says of jobs, by job id or by name; one that is missing is unknown to it, unless it is silent."""
+    """What Slurm knows of jobs, by job id or by name; one that is missing is unknown to it, if it answered at all."""
 
     jobs: dict[str, JobInfo]
-    silence: str | None = None
+    problem: str | None = None
     """Why Slurm could not be asked; None when it answered."""
-    asked: frozenset[str] = frozenset()
+    about: frozenset[str] = frozenset()
+    """The ids and names it was asked about."""
 
 
 _FORMAT = "%i|%T|%r|%S|%L|%N|%E|%j"  # the name last: it alone may hold a bar
@@ -132,13 +133,13 @@ def about_jobs(ids: Iterable[str], patience: float = 10.0) -> JobsAnswer:
         return JobsAnswer({})
     answer = call("squeue", "-h", "-t", "all", f"--jobs={','.join(wanted)}", "-o", _FORMAT, patience=patience)
     if not answer.ok and not _UNKNOWN_JOB.search(answer.error):
-        return JobsAnswer({}, _why_silent(answer))
+        return JobsAnswer({}, _problem(answer))
     jobs = {job.id: job for job in parse_squeue(answer.out) if job.id in wanted}
     unclear = [job for job in wanted if job not in jobs or jobs[job].state == "FAILED"]
     if unclear:
         details = call("scontrol", "-o", text="".join(f"show job {job}\n" for job in unclear), patience=patience)
         if details.unreachable:
-            return JobsAnswer(jobs, _why_silent(details))
+            return JobsAnswer(jobs, _problem(details))
         jobs.update((job.id, job) for job in parse_scontrol(details.out) if job.id in unclear)
     forgotten = [job for job in wanted if job not in jobs]
     if forgotten and shutil.which("sacct"):
@@ -155,7 +156,7 @@ def about_names(names: Iterable[str], patience: float = 10.0) -> JobsAnswer:
         return JobsAnswer({})
     answer = call("squeue", "-h", "-t", "all", f"--name={','.join(wanted)}", "-o", _FORMAT, patience=patience)
     if not answer.ok:
-        return JobsAnswer({}, _why_silent(answer))
+        return JobsAnswer({}, _problem(answer))
     jobs = {job.name: job for job in parse_squeue(answer.out) if job.name in wanted}
     missing = [name for name in wanted if name not in jobs]
     if missing and shutil.which("sacct"):
@@ -217,7 +218,7 @@ def _whole_state(text: str) -> str:
     return next((state for state in long if state.startswith(text[:-1])), text[:-1])
 
 
-def _why_silent(answer: Answer) -> str:
+def _problem(answer: Answer) -> str:
     return answer.error or "squeue failed without a word"
 
 

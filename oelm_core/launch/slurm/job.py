@@ -46,7 +46,7 @@ class Job(NamedTuple):
             return before.slurm.restart < self.restart
         answer = about_jobs([before.slurm.job])
         job = answer.jobs.get(before.slurm.job)
-        return answer.silence is None and (job is None or job.over)
+        return answer.problem is None and (job is None or job.over)
 
     def introduce(self, folder: RunFolder) -> None:
         """Makes the job known to readers where it is not on record: sbatch by hand, or an answer that was lost."""

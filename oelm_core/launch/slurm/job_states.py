@@ -81,7 +81,7 @@ def ended(job: JobInfo, stop_asked: bool, last_words: str = "") -> RunStatus:
 
     An end that more time or another node would fix is `stopped`; what would happen again is `failed`.
     """
-    name, said = f"Slurm job {job.id}", f": {last_words}" if last_words else ""
+    name, words = f"Slurm job {job.id}", f": {last_words}" if last_words else ""
     where = f" on {job.node}" if job.node else ""
     if stop_asked:
         return RunStatus("stopped", "user", UNSAVED)
@@ -101,10 +101,10 @@ def ended(job: JobInfo, stop_asked: bool, last_words: str = "") -> RunStatus:
         return RunStatus("failed", "signal", f"{name} was killed by SIGKILL{where}.")
     if job.state == "FAILED":
         code = f" with exit code {job.code.partition(':')[0]}" if job.code and not job.code.startswith("0:") else ""
-        return RunStatus("failed", "error", f"{name} failed{where}{code}{said}")
+        return RunStatus("failed", "error", f"{name} failed{where}{code}{words}")
     if job.state == "COMPLETED":
-        return RunStatus("lost", None, f"{name} ended{where} without saying how it went{said}")
-    return RunStatus("failed", "error", f"{name} ended as {job.state}{where}{said}")
+        return RunStatus("lost", None, f"{name} ended{where} without saying how it went{words}")
+    return RunStatus("failed", "error", f"{name} ended as {job.state}{where}{words}")
 
 
 def clock(when: float, now: float) -> str:
@@ -116,13 +116,13 @@ def clock(when: float, now: float) -> str:
 
 BETWEEN_QUESTIONS = 3.0
 """Seconds between two questions to Slurm, however many readers ask."""
-AFTER_SILENCE = 15.0
+AFTER_A_PROBLEM = 15.0
 PATIENCE = 6.0
 """Seconds a reader waits: with its controller down, squeue itself would take ten to say so."""
 SECONDS_TO_ADOPT = 30.0
 """A submission that Slurm still does not know by its name after so long was never made."""
 SECONDS_TO_WRITE = 10.0
-"""A run heard of so lately may still be writing its end (or the file system is slow to show it)."""
+"""A run that wrote so lately may still be writing its end (or the file system is slow to show it)."""
 
 
 class SlurmCache:
@@ -139,26 +139,26 @@ class SlurmCache:
             return self.answer
         try:
             by_id = about_jobs(ids, PATIENCE)
-            by_name = about_names(names, PATIENCE) if not by_id.silence else JobsAnswer({})
-            silence = by_id.silence or by_name.silence
+            by_name = about_names(names, PATIENCE) if not by_id.problem else JobsAnswer({})
+            problem = by_id.problem or by_name.problem
         except LabError as error:  # no squeue on this machine: another one has it
             by_id = by_name = JobsAnswer({})
-            silence = str(error)
-        self.answer = JobsAnswer({**by_id.jobs, **by_name.jobs}, silence, frozenset([*ids, *names]))
-        self._next = self._clock() + (AFTER_SILENCE if silence else BETWEEN_QUESTIONS)
+            problem = str(error)
+        self.answer = JobsAnswer({**by_id.jobs, **by_name.jobs}, problem, frozenset([*ids, *names]))
+        self._next = self._clock() + (AFTER_A_PROBLEM if problem else BETWEEN_QUESTIONS)
         return self.answer
 
 
 _cache = SlurmCache()
 
 
-def silence() -> str | None:
+def problem() -> str | None:
     """Why Slurm gave no answer when it was last asked; None when it answered or was not asked."""
-    return _cache.answer.silence
+    return _cache.answer.problem
 
 
 def overlay(runs: list[Run], cache: SlurmCache | None = None, *, fresh: bool = False) -> list[Run]:
-    """The runs with Slurm's job on those it has; asks nothing when no run of Slurm's is under way."""
+    """The runs as Slurm sees those it has; asks nothing when no run of Slurm's is under way."""
     open_runs = [run for run in runs if run.launcher == "slurm" and _may_change(run)]
     if not open_runs:
         return runs
@@ -192,73 +192,73 @@ def _may_be_requeued(status: RunStatus) -> bool:
 def _statuses(
     folders: list[RunFolder], files: dict[str, RunStatus], cache: SlurmCache, fresh: bool
 ) -> dict[str, RunStatus]:
-    handed = {folder.id: submission.last(folder) for folder in folders}
-    asking = [one for folder in folders if (one := handed[folder.id]) and not _settled(folder, one)]
-    jobs = [one.job for one in asking if one.job]
-    names = [one.name for one in asking if not one.job and not submission.being_sent(one)]
+    submissions = {folder.id: submission.last(folder) for folder in folders}
+    open_ones = [one for folder in folders if (one := submissions[folder.id]) and not _settled(folder, one)]
+    jobs = [one.job for one in open_ones if one.job]
+    names = [one.name for one in open_ones if not one.job and not submission.being_sent(one)]
     answer = cache.about(jobs, names, fresh=fresh) if jobs or names else JobsAnswer({})
-    return {folder.id: _status(folder, files[folder.id], handed[folder.id], answer) for folder in folders}
+    return {folder.id: _status(folder, files[folder.id], submissions[folder.id], answer) for folder in folders}
 
 
 def _settled(folder: RunFolder, one: Submission) -> bool:
-    """Slurm's last job is written down, and nothing of the run was heard since."""
+    """How its job ended is written down, and the run has written nothing since."""
     state = folder.read(RunState)
     return one.ended is not None and ((state.heartbeat if state else None) or 0.0) <= one.ended.at
 
 
-def _status(folder: RunFolder, files: RunStatus, handed: Submission | None, answer: JobsAnswer) -> RunStatus:
-    if handed is None:
+def _status(folder: RunFolder, files: RunStatus, submitted: Submission | None, answer: JobsAnswer) -> RunStatus:
+    if submitted is None:
         return _never_sent(folder, files)
-    if handed.ended and _settled(folder, handed):
-        return RunStatus(handed.ended.state, handed.ended.reason, handed.ended.message)
-    key = handed.job or handed.name
-    if answer.silence and key in answer.asked:
-        return _in_silence(folder, files, answer.silence)
+    if submitted.ended and _settled(folder, submitted):
+        return RunStatus(submitted.ended.state, submitted.ended.reason, submitted.ended.message)
+    key = submitted.job or submitted.name
+    if answer.problem and key in answer.about:
+        return _unreachable(folder, files, answer.problem)
     job = answer.jobs.get(key)
-    if job is not None and handed.job is None:
-        handed = replace(handed, job=job.id)
-        _write(folder, handed)
+    if job is not None and submitted.job is None:
+        submitted = replace(submitted, job=job.id)
+        _write(folder, submitted)
     if job is None:
-        return _unheard(folder, files, handed, key in answer.asked)
+        return _without_job(folder, files, submitted, key in answer.about)
     if job.state in PENDING:
         again = "Queued again: " if files.state in FINAL or _state(folder).attempt else ""
         return RunStatus("queued", None, again + pending(directly(job, answer.jobs), time.time()))
     if not job.over:
         return _under_way(folder, files, job)
-    return _over(folder, handed, job)
+    return _over(folder, submitted, job)
 
 
 def _never_sent(folder: RunFolder, files: RunStatus) -> RunStatus:
     if files.state in FINAL or time.time() - _created(folder) < SECONDS_TO_ADOPT:
         return files
-    return RunStatus("lost", None, "It was never handed to Slurm; resume submits it.")
+    return RunStatus("lost", None, "It was never submitted to Slurm; resume submits it.")
 
 
-def _in_silence(folder: RunFolder, files: RunStatus, why: str) -> RunStatus:
-    """Slurm does not answer: the files' job stands, and the reader is told."""
+def _unreachable(folder: RunFolder, files: RunStatus, why: str) -> RunStatus:
+    """Slurm does not answer: what the files say stands, and the reader is told."""
     note = f"Slurm does not answer ({why})"
-    said = _state(folder).state
+    last = _state(folder).state
     if files.state in LIVE or files.state in FINAL:
         return files._replace(message="; ".join(text for text in (files.message, note) if text))
-    return RunStatus("queued" if said == "queued" else "unknown", None, f"{note}; it was {said} when last heard of.")
+    return RunStatus("queued" if last == "queued" else "unknown", None, f"{note}; it was {last} when last heard of.")
 
 
-def _unheard(folder: RunFolder, files: RunStatus, handed: Submission, was_asked: bool) -> RunStatus:
-    """No job about the job: not asked yet, being submitted, or forgotten by Slurm."""
+def _without_job(folder: RunFolder, files: RunStatus, submitted: Submission, was_asked: bool) -> RunStatus:
+    """Slurm has said nothing about the job: not asked yet, being submitted, or forgotten by Slurm."""
     state = _state(folder)
     waits = state.state == "queued"
-    if not was_asked or (waits and time.time() - handed.asked < SECONDS_TO_ADOPT):
+    if not was_asked or (waits and time.time() - submitted.sent < SECONDS_TO_ADOPT):
         return RunStatus("queued", None, files.message) if waits else files
     if not waits and files.state in LIVE:
         return files
-    if handed.job is None:
+    if submitted.job is None:
         return RunStatus(
             "lost", None, "Its submission was cut short and Slurm does not know it; resume submits it again."
         )
     forgotten = status_of(folder.read(Outcome)) or RunStatus(
-        "lost", None, f"Slurm no longer knows job {handed.job}; resume it."
+        "lost", None, f"Slurm no longer knows job {submitted.job}; resume it."
     )
-    return _keep(folder, handed, files if files.state in FINAL else forgotten, "")
+    return _keep(folder, submitted, files if files.state in FINAL else forgotten, "")
 
 
 def _under_way(folder: RunFolder, files: RunStatus, job: JobInfo) -> RunStatus:
@@ -274,31 +274,31 @@ def _under_way(folder: RunFolder, files: RunStatus, job: JobInfo) -> RunStatus:
     return files._replace(message="; ".join(text for text in (files.message, where) if text))
 
 
-def _over(folder: RunFolder, handed: Submission, job: JobInfo) -> RunStatus:
+def _over(folder: RunFolder, submitted: Submission, job: JobInfo) -> RunStatus:
     """The job is over: what the run wrote last, else what Slurm says. Kept, for Slurm forgets within minutes."""
     files = run_files.run_status(folder)  # read again: it may have ended since
     state = _state(folder)
     if files.state in FINAL and not _may_be_requeued(files):
         return files
     stop = folder.read(Stop)
-    stop_asked = stop is not None and stop.when >= handed.asked
+    stop_asked = stop is not None and stop.when >= submitted.sent
     last_words = worker_exit.last_words(worker_exit.tail(submission.slurm_dir(folder) / "job.log"))
-    verdict = ended(job, stop_asked, last_words)
+    end = ended(job, stop_asked, last_words)
     if files.state in FINAL:  # stopped by a signal: Slurm knows which
-        verdict = verdict if verdict.reason in ("timeout", "preempted", "node_fail", "signal") else files
+        end = end if end.reason in ("timeout", "preempted", "node_fail", "signal") else files
     else:
         own = status_of(folder.read(Outcome))
         young = time.time() - (state.heartbeat or 0.0) < SECONDS_TO_WRITE
         if own is None and young and state.state != "queued" and job.state in ("COMPLETED", "FAILED"):
             return RunStatus("stopping", None, f"Slurm job {job.id} has ended")
-        verdict = own or verdict
-    return _keep(folder, handed, verdict, job.state)
+        end = own or end
+    return _keep(folder, submitted, end, job.state)
 
 
-def _keep(folder: RunFolder, handed: Submission, verdict: RunStatus, word: str) -> RunStatus:
-    """Writes the last word down, so that it is not asked for again."""
-    _write(folder, replace(handed, ended=JobEnd(*verdict, word, time.time())))
-    return verdict
+def _keep(folder: RunFolder, submitted: Submission, end: RunStatus, job_state: str) -> RunStatus:
+    """Writes the end down, so that Slurm is not asked for it again."""
+    _write(folder, replace(submitted, ended=JobEnd(*end, job_state, time.time())))
+    return end
 
 
 def _state(folder: RunFolder) -> RunState:
@@ -314,4 +314,4 @@ def _write(folder: RunFolder, changed: Submission) -> None:
     try:
         submission.record(folder, changed)
     except OSError:
-        return  # somebody else's run, or a full disk: the job is asked for again next time
+        return  # somebody else's run, or a full disk: Slurm is asked again next time

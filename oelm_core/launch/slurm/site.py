@@ -222,10 +222,10 @@ _HINTS: tuple[tuple[str, str], ...] = (
 def explain(words: str, site: Site) -> str:
     """One sentence: Slurm's words, then what to change, with the names this cluster has."""
     hint = next((text for pattern, text in _HINTS if re.search(pattern, words, re.IGNORECASE)), "")
-    said = f"Slurm refused the job: {words or 'sbatch failed without a word'}"
+    refusal = f"Slurm refused the job: {words or 'sbatch failed without a word'}"
     if not hint:
-        return f"{said}. The script is made from slurm.yaml; change what it complains about."
-    return f"{said}; {hint}{_names_here(hint, site)}."
+        return f"{refusal}. The script is made from slurm.yaml; change what it complains about."
+    return f"{refusal}; {hint}{_names_here(hint, site)}."
 
 
 def _names_here(hint: str, site: Site) -> str:

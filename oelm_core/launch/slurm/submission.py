@@ -26,7 +26,7 @@ def script_path(folder: RunFolder) -> Path:
 
 
 def last(folder: RunFolder) -> Submission | None:
-    """The newest time the run was handed to Slurm."""
+    """The newest time the run was submitted to Slurm."""
     made = _numbers(folder)
     found = read_record(_path(folder, made[-1]), Submission) if made else None
     if found is not None:
@@ -39,7 +39,7 @@ def being_sent(submission: Submission) -> bool:
     if submission.job is not None:
         return False
     who = submission.who
-    elsewhere = who.host != process.host() and time.time() - submission.asked < SECONDS_TO_SEND
+    elsewhere = who.host != process.host() and time.time() - submission.sent < SECONDS_TO_SEND
     return elsewhere or process.anyone_alive(who, [who])
 
 
@@ -47,7 +47,7 @@ def intend(folder: RunFolder, lane: int | None) -> Submission:
     """Writes down that a job is about to be submitted. Made exclusively: of two resumes at once only one submits."""
     made = _numbers(folder)
     number = (made[-1] if made else 0) + 1
-    intent = Submission(number=number, name=f"{folder.id}.{number}", asked=time.time(), who=process.me(), lane=lane)
+    intent = Submission(number=number, name=f"{folder.id}.{number}", sent=time.time(), who=process.me(), lane=lane)
     path = _path(folder, number)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(3).hex()}")
     try:

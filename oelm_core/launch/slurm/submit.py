@@ -1,4 +1,4 @@
-"""Handing a run to Slurm: the folder, the script, the intent, sbatch; and handing it over again to continue."""
+"""Submitting a run to Slurm: the folder, the script, the intent, sbatch; and submitting it again to continue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from oelm_core.runs.status import ENDED, LIVE
 from oelm_core.runs.store import Run, find_run, list_runs
 
 _NOT_SENT = re.compile(r"unable to contact|connect failure|connection refused|configuration source", re.IGNORECASE)
-"""Silence before the request left; any other silence may have lost only the answer."""
+"""Troubles before the request left; any other may have lost only the answer."""
 
 
 class AnswerLost(Refused):
@@ -62,50 +62,43 @@ def start(request: RunRequest, root: Path | None = None) -> RunFolder:
     return folder
 
 
-def resume(
-    run: Run | RunFolder, force: bool = False, *, overrides: Iterable[str] = (), root: Path | None = None
-) -> RunFolder:
-    """Submits a run that ended early again, with the script in its folder (edits count) or, if overridden, anew."""
-    folder = run if isinstance(run, RunFolder) else run.folder
+def resume(folder: RunFolder, force: bool = False, settings: Iterable[str] = ()) -> None:
+    """Submits a run that ended early again, by the script in its folder (edits count); `settings` make a new one."""
     _refuse_unless_over(folder, force)
     record = folder.read(RunRecord) or RunRecord(config={})
-    overrides = list(overrides)
-    site = load_site(record.setting("slurm"), overrides)
-    if overrides or not submission.script_path(folder).is_file():
+    settings = list(settings)
+    site = load_site(record.setting("slurm"), settings)
+    if settings or not submission.script_path(folder).is_file():
         cwd = Path(record.cwd or Path.cwd())
         _write_script(folder, site, record.devices_asked or "auto", record.per_run, cwd)
     before = folder.read(RunState)
     try:
-        _submit(folder, site, [], (root or folder.path.parent).absolute(), state=_queued(before))
+        _submit(folder, site, [], folder.path.parent.absolute(), state=_queued(before))
     except AnswerLost:
         raise
     except LabError:
         if before is not None:
             folder.write(before)
         raise
-    return folder
 
 
 def _refuse_unless_over(folder: RunFolder, force: bool) -> None:
     last = submission.last(folder)
     if last is not None and submission.being_sent(last):
         raise Refused(f"{folder.id} is just being submitted; see `oelm runs`.")
-    truth = job_states.run_status(folder)  # adopts a job whose submission was cut short
-    if truth.state in LIVE and truth.state == "queued" and last is not None and last.job is None:
-        adopted = submission.last(folder)
-        if adopted is not None and adopted.job is not None:
-            raise Refused(f"{folder.id} is already in Slurm as job {adopted.job}; nothing was submitted again.")
-    if truth.state in LIVE:
-        raise Refused(f"{folder.id} is {truth.state}; stop it before resuming it. {truth.message or ''}".strip())
-    if truth.state == "finished":
+    status = job_states.run_status(folder)  # adopts a job whose submission was cut short
+    adopted = submission.last(folder)
+    if status.state == "queued" and last and last.job is None and adopted and adopted.job is not None:
+        raise Refused(f"{folder.id} is already in Slurm as job {adopted.job}; nothing was submitted again.")
+    if status.state in LIVE:
+        raise Refused(f"{folder.id} is {status.state}; stop it before resuming it. {status.message or ''}".strip())
+    if status.state == "finished":
         raise Refused(f"{folder.id} has finished; there is nothing to resume.")
-    if truth.state == "unknown" and not force:
-        raise Refused(f"{folder.id} may still run: {truth.message or ''} --force submits it all the same.")
+    if status.state == "unknown" and not force:
+        raise Refused(f"{folder.id} may still run: {status.message or ''} --force submits it all the same.")
 
 
-def _submit(
-    folder: RunFolder, site: Site, waits_for: list[str], root: Path, state: RunState | None = None
-) -> Submission:
+def _submit(folder: RunFolder, site: Site, waits_for: list[str], root: Path, state: RunState | None = None) -> None:
     """Intent first, then sbatch: whatever dies in between, the job is found again by its name, never sent twice."""
     lane, before = choose_lane(site.max_jobs, root, folder.id)
     conditions = [*waits_for, *(["afterany:" + ":".join(before)] if before else [])]
@@ -119,9 +112,7 @@ def _submit(
     if not job:
         submission.withdraw(folder, intent)
         raise Refused(explain(answer.error, site))
-    handed = replace(intent, job=job)
-    submission.record(folder, handed)
-    return handed
+    submission.record(folder, replace(intent, job=job))
 
 
 def _find(intent: Submission, error: str, unreachable: bool) -> str | None:
@@ -130,9 +121,9 @@ def _find(intent: Submission, error: str, unreachable: bool) -> str | None:
         return None
     deadline = time.monotonic() + 30
     while True:
-        told = about_names([intent.name])
-        if told.silence is None:
-            found = told.jobs.get(intent.name)
+        known = about_names([intent.name])
+        if known.problem is None:
+            found = known.jobs.get(intent.name)
             return found.id if found else None
         if time.monotonic() > deadline:
             raise AnswerLost(
@@ -152,19 +143,19 @@ def _dependency(head: Run | None, after_any: bool) -> tuple[list[str], str | Non
         if head.state == "finished" or after_any:
             return [], None
         return [], f"It waited for {head.id}, which ended as {head.state}{f' ({head.reason})' if head.reason else ''}."
-    handed = submission.last(head.folder)
-    if head.launcher != "slurm" or handed is None or handed.job is None:
+    submitted = submission.last(head.folder)
+    if head.launcher != "slurm" or submitted is None or submitted.job is None:
         return [], None
-    return [f"{'afterany' if after_any else 'afterok'}:{handed.job}"], None
+    return [f"{'afterany' if after_any else 'afterok'}:{submitted.job}"], None
 
 
 def _device(device: str) -> str:
-    asked = device.strip().lower()
-    if asked not in ("auto", "cpu"):
+    kind = device.strip().lower()
+    if kind not in ("auto", "cpu"):
         raise BadInput(
             f"--device {device}: under Slurm write auto or cpu; it picks the cards, --per-run says how many."
         )
-    return asked
+    return kind
 
 
 def _write_script(folder: RunFolder, site: Site, device: str, per_run: int, cwd: Path) -> None:
@@ -209,9 +200,9 @@ def _jobs_under_way(root: Path, own: str) -> list[tuple[int, str]]:
     ours = [run for run in reversed(list_runs(root)) if run.launcher == "slurm" and run.id != own]
     found = []
     for run in job_states.overlay(ours, job_states.SlurmCache()):
-        handed = submission.last(run.folder) if run.state not in ENDED else None
-        if handed is not None and handed.job is not None:
-            found.append((handed.lane or 0, handed.job))
+        submitted = submission.last(run.folder) if run.state not in ENDED else None
+        if submitted is not None and submitted.job is not None:
+            found.append((submitted.lane or 0, submitted.job))
     return found
 
 
