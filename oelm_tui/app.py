@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -69,6 +70,7 @@ class OelmApp(HookedApp):
         self.set_class(glyphs.signs.ascii_only, "-ascii")
         self.readonly = readonly
         self.settings = Settings.read(lab_home())
+        self._settings_lock = threading.Lock()
         for theme in (DARK, LIGHT):
             self.register_theme(theme)
         # Before anything is styled: a theme set later styles everything twice.
@@ -353,8 +355,13 @@ class OelmApp(HookedApp):
     def keep(self, **changes: Any) -> None:
         """Changes settings, and remembers them for the next time."""
         self.settings = self.settings.changed(**changes)
+
+        def write() -> None:
+            with self._settings_lock:  # two changes at once: the newer settings are written last
+                self.settings.write(lab_home())
+
         if not self.readonly:
-            self.in_thread(lambda: self.settings.write(lab_home()))
+            self.in_thread(write)
 
     # Crashing
 
