@@ -12,16 +12,15 @@ from transformers import DistilBertConfig, DistilBertForSequenceClassification
 from benchmarks.claims import ClaimSection
 from benchmarks.freezing import bert_layer, freezing_claims
 from benchmarks.gpt import undo_cheap_dropout
-from oelm_core.bench.bert import DYNAMIC, FROZEN, PACKED, compare_batching, section_title, step_sizes
-from oelm_core.bench.profile import profile_step, profile_table
+from oelm_core.bench.profile import profile_step
 from oelm_core.bench.report import Effort
-from oelm_core.bench.steps import TINY_BERT, Step, bert, bert_config, experiment, like_sst2
+from oelm_core.bench.steps import DYNAMIC, PACKED, TINY_BERT, Step, bert, experiment, like_sst2, network
+from oelm_core.bench.subjects import FROZEN, bert_sizes, bert_title, compare_batching
 from oelm_core.bench.turns import Ratio, in_child, ratio
 from oelm_core.data import packing
 from oelm_core.data.classification import ClassificationData
 from oelm_core.formatting import percent
 from oelm_core.method.flops import StepSizes
-from oelm_core.models.bert import from_config
 from oelm_core.training.schedule import BatchPlan
 from oelm_core.training.tasks import ClassificationTask
 
@@ -30,8 +29,8 @@ EPOCH = 80
 
 
 def measure(effort: Effort) -> ClaimSection:
-    sizes = step_sizes(effort)
-    section = ClaimSection("bert", section_title(sizes, effort))
+    sizes = bert_sizes(effort)
+    section = ClaimSection("bert", bert_title(sizes, effort))
     whole = _packing_claims(section, sizes, effort)
     _packed_is_the_same(section, sizes, effort)
     freezing_claims(section, sizes, effort, whole, step="packed short sentences", classifier=True, layer=bert_layer)
@@ -40,14 +39,13 @@ def measure(effort: Effort) -> ClaimSection:
 
 def _packing_claims(section: ClaimSection, sizes: StepSizes, effort: Effort) -> Ratio:
     """Adds the table and claims of packing; how many times as fast a packed step with Q/K frozen is."""
-    note = " Torch's dropout: SDPA and Bernoulli draws instead of ours."
+    note = "Torch's dropout: SDPA and Bernoulli draws instead of ours."
     more = {"packed, torch's dropout": partial(bert_with_torch_dropout, sizes)}
     found = compare_batching(section, sizes, effort, note, more)
     fewer = sizes.tokens / found[PACKED].about["tokens_a_step"]
     what = f"packed: tokens a step against padding to {sizes.length}"
     section.claim(what, "at least 8x fewer", f"{fewer:.2f}x fewer", fewer >= 8)
-    profile = profile_step(partial(bert, sizes, batching="packed", batches=1), effort.threads)
-    section.tables.append(profile_table(profile, PACKED))
+    profile = profile_step(section, PACKED, partial(bert, sizes, batches=1), effort.threads)
     fixed = percent(profile.kinds.get("optimiser and clipping", 0.0), 1)
     why = f"the optimiser, whose work depends on the weights and not on the tokens, is {fixed} of a packed step."
     faster = ratio(found, DYNAMIC, PACKED)
@@ -57,7 +55,7 @@ def _packing_claims(section: ClaimSection, sizes: StepSizes, effort: Effort) -> 
 
 def bert_with_torch_dropout(sizes: StepSizes) -> Step:
     undo_cheap_dropout()
-    return bert(sizes, batching="packed")
+    return bert(sizes)
 
 
 def _packed_is_the_same(section: ClaimSection, sizes: StepSizes, effort: Effort) -> None:
@@ -88,11 +86,9 @@ class PackedEpoch:
 
 def packed_beside_padded(arch: str, count: int, sizes: StepSizes) -> PackedEpoch:
     """An epoch of so many sentences, packed and padded."""
-    config = bert_config(sizes, arch)
-    torch.manual_seed(0)
-    model = from_config(config).eval()
+    model = network(arch, sizes, "cpu").eval()
     examples = replace(like_sst2(count, sizes.vocab), labels=np.arange(count))  # labels that tell them apart
-    padding, first = int(config.pad_token_id or 0), packing.first_position(model)
+    padding, first = int(model.config.pad_token_id or 0), packing.first_position(model)
     plan = BatchPlan(len(examples), 32, 1, 0)
     worst, seen = 0.0, []
     for step in range(1, plan.steps_per_epoch + 1):
@@ -111,6 +107,6 @@ def distilbert_batching() -> tuple[str, str]:
     data = ClassificationData("sentences", examples, {"validation": examples}, 2, 0, "")
     config = DistilBertConfig(vocab_size=TINY_BERT.vocab, dim=64, hidden_dim=128, n_heads=2, n_layers=1)
     model = DistilBertForSequenceClassification(config)
-    asked = experiment("bert", TINY_BERT, data={"name": "sentences", "classes": 2}, train={"batching": "packed"})
+    asked = experiment("bert", TINY_BERT)
     task = ClassificationTask(asked, data, model, 0)
     return task.batching, task.note or ""

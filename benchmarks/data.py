@@ -14,9 +14,10 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from benchmarks.calls import Calls
 from benchmarks.claims import ClaimSection
 from oelm_core.bench.report import BenchTable, Effort
-from oelm_core.bench.steps import Calls, like_sst2
+from oelm_core.bench.steps import like_sst2
 from oelm_core.bench.turns import paired_ratio, take_turns
 from oelm_core.data import packing
 from oelm_core.data.language import sequence_count, sequences

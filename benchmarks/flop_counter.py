@@ -12,11 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from oelm_core.bench.steps import bert_config, gpt_config
+from oelm_core.bench.steps import network
 from oelm_core.method.flops import COMPONENTS, StepSizes
 from oelm_core.method.freezing import freeze_model_parameters
-from oelm_core.models.bert import from_config
-from oelm_core.models.gpt import OelmGPTForCausalLM
 
 # A component by the module that holds it, as our GPT and transformers' encoders name them; looked up from the inside.
 _PLACES = {
@@ -98,7 +96,7 @@ def _component(place: str) -> str | None:
 
 def _decoder(sizes: StepSizes) -> tuple[Any, Callable[[], Tensor]]:
     with torch.device("meta"):
-        model = OelmGPTForCausalLM(gpt_config(sizes)).train()
+        model = network("gpt", sizes, "meta").train()
         tokens = torch.zeros(sizes.batch, sizes.length, dtype=torch.int64)
     # Through the head itself: torch's counter does not look into its chunked loss, which does the same products.
     return model, lambda: model(input_ids=tokens).logits.mean()
@@ -106,7 +104,7 @@ def _decoder(sizes: StepSizes) -> tuple[Any, Callable[[], Tensor]]:
 
 def _encoder(sizes: StepSizes) -> tuple[Any, Callable[[], Tensor]]:
     with torch.device("meta"):
-        model = from_config(bert_config(sizes)).train()
+        model = network("bert", sizes, "meta").train()
         tokens = torch.zeros(sizes.batch, sizes.length, dtype=torch.int64)
         labels = torch.zeros(sizes.batch, dtype=torch.int64)
     return model, lambda: model(input_ids=tokens, labels=labels).loss

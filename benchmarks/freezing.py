@@ -11,16 +11,14 @@ from torch import Tensor
 
 from benchmarks.claims import ClaimSection
 from benchmarks.flop_counter import count_both
-from oelm_core.bench.profile import profile_step, profile_table
+from oelm_core.bench.profile import profile_step
 from oelm_core.bench.report import BenchTable, Effort
-from oelm_core.bench.steps import Step, bert_config, device, gpt_config
+from oelm_core.bench.steps import Step, device, network
 from oelm_core.bench.turns import Make, Ratio, in_child, paired_ratio, take_turns
 from oelm_core.formatting import percent, size
 from oelm_core.method import flops
 from oelm_core.method.flops import StepSizes
 from oelm_core.method.freezing import freeze_model_parameters
-from oelm_core.models.bert import from_config
-from oelm_core.models.gpt import Block
 
 SHARE = 0.8
 LAYER_TOKENS = 512
@@ -109,8 +107,7 @@ def _layers(section: ClaimSection, sizes: StepSizes, effort: Effort, layer: Call
     seconds = {arm: [one + other for one, other in pairs] for arm, pairs in both.items()}
     measured, limit = paired_ratio(seconds["trained"], seconds["frozen"]), layer_ratio(sizes)
     share, wanted = (measured.value - 1) / (limit - 1), 1 + SHARE * (limit - 1)
-    profile = profile_step(arms["trained"], threads=1)
-    section.tables.append(profile_table(profile, "a layer", "Where a layer's time goes"))
+    profile = profile_step(section, "a layer", arms["trained"], 1, "Where a layer's time goes")
     in_doubt = " (the interval holds the target)" if measured.low <= wanted <= measured.high else ""
     section.claim(
         f"{section.name}: a layer with frozen Q/K on {sizes.tokens} tokens, forward and backward, one thread",
@@ -125,34 +122,24 @@ def _layers(section: ClaimSection, sizes: StepSizes, effort: Effort, layer: Call
 
 def gpt_layer(sizes: StepSizes, *, frozen: bool = False) -> Step:
     """Forward and backward of one block of our GPT alone: where freezing saves, nothing around it."""
-    torch.manual_seed(0)
-    block = Block(gpt_config(sizes), 0).to(device()).train()
-    freeze_model_parameters(block, frozen)
-    start = _layer_input(sizes)
-
-    def loss() -> Tensor:
-        start.grad = None
-        out: Tensor = block(start, None, None)
-        return out.sum()
-
-    return Step(block, loss, None)
+    block = network("gpt", sizes.but(layers=1, vocab=64)).train().model.layers[0]
+    return _layer_step(block, lambda start: block(start, None, None), sizes, frozen)
 
 
 def bert_layer(sizes: StepSizes, *, frozen: bool = False) -> Step:
     """Forward and backward of one encoder layer."""
-    torch.manual_seed(0)
-    model: Any = from_config(bert_config(sizes.but(layers=1, vocab=64))).to(device()).train()
-    freeze_model_parameters(model, frozen)
-    layer = model.bert.encoder.layer[0]
-    start = _layer_input(sizes)
+    layer = network("bert", sizes.but(layers=1, vocab=64)).train().bert.encoder.layer[0]
+    return _layer_step(layer, layer, sizes, frozen)
+
+
+def _layer_step(layer: Any, forward: Callable[[Tensor], Any], sizes: StepSizes, frozen: bool) -> Step:
+    freeze_model_parameters(layer, frozen)
+    start = torch.randn(sizes.batch, sizes.length, sizes.d_model, device=device(), requires_grad=True)
 
     def loss() -> Tensor:
         start.grad = None
-        out = layer(start)
-        return (out[0] if isinstance(out, tuple) else out).sum()
+        out = forward(start)
+        total: Tensor = (out[0] if isinstance(out, tuple) else out).sum()
+        return total
 
     return Step(layer, loss, None)
-
-
-def _layer_input(sizes: StepSizes) -> Tensor:
-    return torch.randn(sizes.batch, sizes.length, sizes.d_model, device=device(), requires_grad=True)

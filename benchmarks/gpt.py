@@ -10,10 +10,10 @@ from torch import Tensor
 from benchmarks import peers
 from benchmarks.claims import ClaimSection
 from benchmarks.freezing import freezing_claims, gpt_layer
-from oelm_core.bench.gpt import compare_steps, section_title, step_sizes
-from oelm_core.bench.profile import StepProfile, profile_step, profile_table
+from oelm_core.bench.profile import StepProfile, profile_step
 from oelm_core.bench.report import BenchTable, Effort
 from oelm_core.bench.steps import MEDIUM, TINY, Step, gpt
+from oelm_core.bench.subjects import compare_steps, gpt_sizes, gpt_title
 from oelm_core.bench.turns import Make, Measured, ratio, take_turns
 from oelm_core.formatting import percent, size
 from oelm_core.method.flops import StepSizes
@@ -35,9 +35,9 @@ CHOICES = {
 
 
 def measure(effort: Effort) -> ClaimSection:
-    sizes = step_sizes(effort)
+    sizes = gpt_sizes(effort)
     recipe = TINY if effort.quick else MEDIUM
-    section = ClaimSection("gpt", section_title(sizes, effort))
+    section = ClaimSection("gpt", gpt_title(sizes, effort))
     memory = _peak_memory(recipe, effort)
     section.raw["memory"] = memory
     note = (
@@ -45,12 +45,11 @@ def measure(effort: Effort) -> ClaimSection:
         " feed-forward, which is work they save; nanoGPT takes the fused AdamW only on a GPU, GPT2 has the one its"
         " Trainer takes."
     )
-    found = compare_steps(section, _variants(sizes), sizes, effort, "Against what researchers use", note)
-    profile = profile_step(partial(gpt, sizes), effort.threads)
-    section.tables.append(profile_table(profile, OURS))
-    _peer_claims(section, f"{sizes.batch} x {sizes.length} tokens", found, memory, profile)
-    whole = ratio(found, OURS, FROZEN)
+    found = compare_steps(section, "Against what researchers use", _variants(sizes), effort, note, rounds=12)
+    profile = profile_step(section, OURS, partial(gpt, sizes), effort.threads)
     tokens = f"{sizes.batch} x {sizes.length} tokens"
+    _peer_claims(section, tokens, found, memory, profile)
+    whole = ratio(found, OURS, FROZEN)
     freezing_claims(section, recipe, effort, whole, step=tokens, classifier=False, layer=gpt_layer)
     _what_choices_bought(section, sizes, effort)
     return section

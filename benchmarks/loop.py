@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from benchmarks.calls import Calls
 from benchmarks.claims import ClaimSection
-from oelm_core.bench.loop import (
-    compare_compiling,
-    compare_precisions,
-    compare_validation,
-    compare_waiting,
-    time_workers,
-    validation_sizes,
-)
-from oelm_core.bench.report import Effort
-from oelm_core.bench.steps import MEDIUM, TINY, Calls, gpt_model, token_batch
-from oelm_core.bench.turns import paired_ratio, ratio, take_turns
+from oelm_core.bench.report import BenchTable, Effort
+from oelm_core.bench.steps import MEDIUM, SMALL, TINY, device, experiment, gpt, network, token_batch
+from oelm_core.bench.subjects import compare_compiling, compare_precisions, time_workers
+from oelm_core.bench.turns import children, paired_ratio, ratio, take_turns, turns
 from oelm_core.config.sections import Train
+from oelm_core.data.language import LanguageData
 from oelm_core.formatting import measured_time, percent, size
 from oelm_core.method.flops import StepSizes
 from oelm_core.runs.folder import RunFolder
+from oelm_core.training.distributed import Ranks
+from oelm_core.training.precision import choose_precision
 from oelm_core.training.recorder import Recorder
+from oelm_core.training.supervision import StopRequest
+from oelm_core.training.tasks import LanguageTask
+from oelm_core.training.worker import SPIN
 
 OVERHEAD, WAIT = 0.01, 0.02
 TIE = 1.05
 """Formats whose products differ by less are equally fast."""
+OURS, DEFAULT = "a moment (ours)", "long (the default)"
+SPINNING = {OURS: SPIN, DEFAULT: "300000", "not at all": "0"}
+"""libgomp's turns of waiting before a thread sleeps; its default as its manual has it."""
 
 
 def measure(effort: Effort) -> ClaimSection:
     section = ClaimSection("loop", "The worker around its step")
     _worker_claims(section, effort)
-    compare_waiting(section, effort)
+    _waiting(section, effort)
     _record_claim(section, effort)
     _precision_claim(section, effort)
     _generation_claim(section, effort)
@@ -60,6 +67,43 @@ def _worker_claims(section: ClaimSection, effort: Effort) -> None:
     waits = ", ".join(f"{name} {percent(one.data_wait_share)}" for name, one in found.items())
     longest = max(one.data_wait_share for one in found.values())
     section.claim("worker: waiting for data", "under 2 % of the step", waits, longest < WAIT)
+
+
+def _waiting(section: ClaimSection, effort: Effort) -> None:
+    """How long threads spin before they sleep: as the worker has it, as libgomp has it, not at all."""
+    environments = {name: {"GOMP_SPINCOUNT": spins} for name, spins in SPINNING.items()}
+    rows, remarks = [], []
+    with children(dict.fromkeys(SPINNING, partial(gpt, SMALL)), effort.threads, environments) as alive:
+        for child in alive.values():
+            child.ready()
+        for where, neighbours in (("alone", 0), (f"beside {effort.threads} busy processes", effort.threads)):
+            with busy(neighbours):
+                found = turns(alive, rounds=effort.rounds(3))
+            for name, one in found.items():
+                against = "" if name == OURS else str(paired_ratio(one.wall, found[OURS].wall))
+                rows.append([where, name, measured_time(one.median_wall), against])
+            default = found[DEFAULT].median_wall / found[OURS].median_wall
+            remarks.append(f"{where} the default takes {default:.2f} times our time")
+            section.keep(f"waiting, {where}", found)
+    note = (
+        "A step of a demo-sized GPT, wall clock. The worker lets threads spin for a moment (GOMP_SPINCOUNT) unless the"
+        " environment says otherwise: spinning long takes the core from the thread that is waited for, sleeping at once"
+        " costs a wake-up for every small operation."
+    )
+    note += f" {'; '.join(remarks)}.".replace(" alone", " Alone", 1)
+    section.tables.append(BenchTable("Threads that wait", ["where", "spin", "step", "ratio to ours"], rows, note))
+
+
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes that keep a core busy each."""
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
 
 
 def _record_claim(section: ClaimSection, effort: Effort) -> None:
@@ -97,11 +141,11 @@ def record_writing(megabytes: int) -> Calls:
 
 
 def _precision_claim(section: ClaimSection, effort: Effort) -> None:
-    found = compare_precisions(section, effort)
-    fastest = min(found.seconds, key=lambda name: found.seconds[name])
-    tied = found.seconds[found.chosen] <= TIE * found.seconds[fastest]
+    found, chosen = compare_precisions(section, effort)
+    fastest = min(found, key=lambda name: found[name].median)
+    tied = found[chosen.name].median <= TIE * found[fastest].median
     what = "amp takes the format this device is fastest in, and says so"
-    section.claim(what, fastest, found.chosen, tied and bool(found.reason))
+    section.claim(what, fastest, chosen.name, tied and bool(chosen.note))
 
 
 def _generation_claim(section: ClaimSection, effort: Effort) -> None:
@@ -117,7 +161,7 @@ def _generation_claim(section: ClaimSection, effort: Effort) -> None:
 
 
 def generation(sizes: StepSizes, *, cache: bool, tokens: int) -> Calls:
-    model = gpt_model(sizes).eval()
+    model = network("gpt", sizes).eval()
     inputs, _ = token_batch(sizes)
     prompt = inputs[:1, : max(4, sizes.length // 4)]
     return Calls(
@@ -134,16 +178,43 @@ def generation(sizes: StepSizes, *, cache: bool, tokens: int) -> Calls:
 
 
 def _validation_claim(section: ClaimSection, effort: Effort) -> None:
-    kept = "forward with gradients, 1 at once"
-    found = compare_validation(section, effort, {kept: partial(forward_with_gradients, validation_sizes(effort))})
-    usual = next(iter(found.values()))
-    held = f"{size(usual.memory)} against {size(found[kept].memory)}"
-    section.claim("validation keeps nothing for gradients", "less memory", held, usual.memory < found[kept].memory)
+    sizes = TINY if effort.quick else MEDIUM.but(batch=2)
+    makes = {
+        "validation, 1 at once or what fits": partial(validation, sizes, at_once=1, fixed=False),
+        f"validation, {sizes.batch} at once": partial(validation, sizes, at_once=sizes.batch, fixed=True),
+        "forward with gradients, 1 at once": partial(forward_with_gradients, sizes),
+    }
+    found = take_turns(makes, rounds=effort.rounds(2), threads=effort.threads)
+    usual, joined, with_gradients = found.values()
+    times = {joined.name: str(paired_ratio(joined.seconds, usual.seconds))}
+    rows = [[name, measured_time(one.median), times.get(name, ""), size(one.memory)] for name, one in found.items()]
+    note = (
+        f"The trainer's own validation of {sizes.batch} x {sizes.length} tokens. On a GPU it joins batches until they"
+        " no longer fit; on a CPU it leaves them as the recipe has them, and the ratio says what more at once would do."
+    )
+    columns = ["way", "time", "ratio to the first", "peak memory"]
+    section.tables.append(BenchTable("Validation", columns, rows, note))
+    section.keep("validation", found)
+    held = f"{size(usual.memory)} against {size(with_gradients.memory)}"
+    section.claim("validation keeps nothing for gradients", "less memory", held, usual.memory < with_gradients.memory)
+
+
+def validation(sizes: StepSizes, *, at_once: int, fixed: bool) -> Calls:
+    """The trainer's own validation of a batch of sequences: so many at once, or from so many on what fits."""
+    model = network("gpt", sizes).eval()
+    text = token_batch(sizes)[0].flatten().cpu().numpy().astype(np.uint16)
+    text = np.append(text, text[:1])  # every sequence has a next token
+    train = {"eval_batch_size": at_once} if fixed else {}
+    task = LanguageTask(
+        experiment("gpt", sizes.but(batch=at_once), train=train), LanguageData("bench", text, text, 0, ""), None
+    )
+    ranks, chosen, stop = Ranks(0, 1, device()), choose_precision("fp32", device()), StopRequest()
+    return Calls(lambda: task.evaluate(model, ranks, chosen, stop))
 
 
 def forward_with_gradients(sizes: StepSizes) -> Calls:
     """What validation would be if it did not switch them off."""
-    model = gpt_model(sizes).eval()
+    model = network("gpt", sizes).eval()
     inputs, targets = token_batch(sizes)
 
     def call() -> None:
@@ -159,9 +230,10 @@ def _compile_claim(section: ClaimSection, effort: Effort) -> None:
     if found is None:
         section.claim(what, "measured with its warm-up", "no C++ compiler here", None)
         return
+    faster, first = ratio(found, "as shipped", "compiled"), measured_time(found["compiled"].warm_up_wall)
     section.claim(
         what,
         "measured with its warm-up, off unless asked for",
-        f"{found.faster} at {found.tokens}, first steps {measured_time(found.first_steps)}; {found.verdict}",
+        f"{faster} as fast, first steps {first}",
         Train.model_fields["compile"].default is False,
     )

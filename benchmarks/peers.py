@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from oelm_core.bench.steps import Step, device, token_batch
+from oelm_core.bench.steps import Step, device, token_batch, work
 from oelm_core.method.flops import StepSizes
 
 
@@ -112,7 +112,7 @@ def _peer(sizes: StepSizes, optimiser: str, *, plain: bool) -> Step:
     torch.manual_seed(0)
     model = PeerGPT(sizes, plain=plain).to(device()).train()
     inputs, targets = token_batch(sizes)
-    return Step(model, lambda: model(inputs, targets), optimiser)
+    return Step(model, lambda: model(inputs, targets), optimiser, work(sizes))
 
 
 def transformers_gpt2(sizes: StepSizes) -> Step:
@@ -137,4 +137,5 @@ def transformers_gpt2(sizes: StepSizes) -> Step:
     model: Any = GPT2LMHeadModel(config)
     model.to(device()).train()
     inputs, _ = token_batch(sizes)
-    return Step(model, lambda: model(input_ids=inputs, labels=inputs).loss, "fused")  # it shifts the labels itself
+    # it shifts the labels itself
+    return Step(model, lambda: model(input_ids=inputs, labels=inputs).loss, "fused", work(sizes))

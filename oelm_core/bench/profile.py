@@ -10,7 +10,7 @@ import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.profiler import ProfilerActivity, profile
 
-from oelm_core.bench.report import BenchTable
+from oelm_core.bench.report import BenchSection, BenchTable
 from oelm_core.bench.turns import Make, in_child
 from oelm_core.formatting import percent
 
@@ -22,17 +22,8 @@ KINDS = {
         "_scaled_dot_product_flash_attention_for_cpu_backward",
     ),
     "softmax, exp, GELU, norms of layers": (
-        "_softmax",
-        "_softmax_backward_data",
-        "_log_softmax",
-        "_log_softmax_backward_data",
-        "exp_",
-        "amax",
-        "logsumexp",
-        "gelu",
-        "gelu_backward",
-        "native_layer_norm",
-        "native_layer_norm_backward",
+        *("_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data", "exp_", "amax"),
+        *("logsumexp", "gelu", "gelu_backward", "native_layer_norm", "native_layer_norm_backward"),
     ),
     # The last two are ours: what they do outside torch is numpy's draws.
     "random numbers": ("random_", "bernoulli_", "_Dropped", "_DropoutAttention"),
@@ -42,8 +33,6 @@ KINDS = {
     ),
     "copies and fills": ("copy_", "fill_", "cat", "zero_", "embedding_dense_backward", "index_select"),
 }
-
-
 REST = "everything else"
 STEPS, LONG_ENOUGH = 5, 1.0
 
@@ -58,6 +47,20 @@ class StepProfile:
     @property
     def products(self) -> float:
         return self.kinds.get("matrix products", 0.0)
+
+
+def profile_step(
+    section: BenchSection, variant: str, make: Make, threads: int, title: str = "Where the time goes"
+) -> StepProfile:
+    """Adds the table of where a variant's step spends its time, found out in a process of its own."""
+    found = in_child(partial(where_time_goes, make), threads)
+    rows = [[kind, percent(found.kinds.get(kind, 0.0), 1)] for kind in [*KINDS, REST]]
+    largest = ", ".join(f"{operation} {percent(share, 1)}" for operation, share in found.others.items())
+    note = (
+        f"By torch.profiler. Freezing saves matrix products; the rest dilutes it. Largest of what is left: {largest}."
+    )
+    section.tables.append(BenchTable(title, ["kind of work", variant], rows, note))
+    return found
 
 
 def where_time_goes(make: Make) -> StepProfile:
@@ -94,17 +97,3 @@ def shares(seconds: dict[str, float]) -> StepProfile:
             others[name] = spent / total
     largest = sorted(others.items(), key=lambda item: -item[1])[:4]
     return StepProfile(dict(sorted(kinds.items(), key=lambda item: -item[1])), dict(largest))
-
-
-def profile_step(make: Make, threads: int) -> StepProfile:
-    """Where the step of a variant spends its time, in a process of its own."""
-    return in_child(partial(where_time_goes, make), threads)
-
-
-def profile_table(found: StepProfile, variant: str, title: str = "Where the time goes") -> BenchTable:
-    rows = [[kind, percent(found.kinds.get(kind, 0.0), 1)] for kind in [*KINDS, REST]]
-    largest = ", ".join(f"{operation} {percent(share, 1)}" for operation, share in found.others.items())
-    note = (
-        f"By torch.profiler. Freezing saves matrix products; the rest dilutes it. Largest of what is left: {largest}."
-    )
-    return BenchTable(title, ["kind of work", variant], rows, note)

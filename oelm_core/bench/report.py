@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from oelm_core.errors import BadInput, did_you_mean
+from oelm_core.provenance import package_versions, processor_name
 
 if TYPE_CHECKING:
     from oelm_core.bench.turns import Measured
@@ -128,38 +127,24 @@ def measure_here(
 ) -> BenchReport[BenchSection]:
     """What `oelm bench NAMES` finds on this machine."""
     chosen = choose(names, SUBJECTS)
-    from oelm_core.bench import bert, gpt, loop  # they load torch: not before a mistyped name is refused
+    from oelm_core.bench import subjects  # it loads torch: not before a mistyped name is refused
 
-    subjects = {"gpt": gpt.measure, "bert": bert.measure, "loop": loop.measure}
-    return measure({name: subjects[name] for name in chosen}, effort, command, show)
+    by_name = {"gpt": subjects.measure_gpt, "bert": subjects.measure_bert, "loop": subjects.measure_loop}
+    return measure({name: by_name[name] for name in chosen}, effort, command, show)
 
 
 def describe_machine(threads: int) -> BenchMachine:
-    from importlib import metadata
+    from oelm_core.devices.machine import snapshot
 
+    here, versions = snapshot(), package_versions()
     return BenchMachine(
-        cpu=_cpu_name(),
-        cores=os.cpu_count() or 1,
+        cpu=processor_name(),
+        cores=here.cpu.cores,
         threads=threads,
-        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        gpu=_gpu_name(),
+        memory=here.memory.total,
+        gpu=here.gpus[0].name if here.gpus else None,
         system=platform.platform(),
-        python=platform.python_version(),
-        versions={name: metadata.version(name) for name in ("torch", "transformers", "tokenizers", "datasets")},
-        load=os.getloadavg()[0],
+        python=versions["python"],
+        versions={name: versions[name] for name in ("torch", "transformers", "tokenizers", "datasets")},
+        load=here.cpu.load[0],
     )
-
-
-def _cpu_name() -> str:
-    with open("/proc/cpuinfo") as info:
-        names = [line.partition(":")[2].strip() for line in info if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
-def _gpu_name() -> str | None:
-    """By the driver's own file: nothing heavy, and no card is opened."""
-    for card in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))[:1]:
-        for line in card.read_text().splitlines():
-            if line.startswith("Model"):
-                return line.partition(":")[2].strip()
-    return None

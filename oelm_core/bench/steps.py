@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PretrainedConfig
 
-from oelm_core.config import Experiment, Shape, build_experiment
+from oelm_core import models
+from oelm_core.config import Experiment, build_experiment
 from oelm_core.data import packing
 from oelm_core.data.classification import Examples
+from oelm_core.method import flops
 from oelm_core.method.flops import StepSizes
 from oelm_core.method.freezing import freeze_model_parameters
-from oelm_core.models.bert import encoder_config, from_config
-from oelm_core.models.gpt import OelmGPTConfig, OelmGPTForCausalLM
+from oelm_core.registry import family_of
 
 MEDIUM = StepSizes()
 SMALL = StepSizes(vocab=202, d_model=128, layers=4, heads=4, d_ff=512, batch=16, length=128)  # about the demo's
 TINY = StepSizes(vocab=512, d_model=64, layers=2, heads=2, d_ff=128, batch=2, length=32)
 BERT_BASE = StepSizes(vocab=30522, d_model=768, layers=12, heads=12, d_ff=3072, batch=32, length=128)
 TINY_BERT = StepSizes(vocab=512, d_model=64, layers=2, heads=2, d_ff=128, batch=8, length=128)
+PACKED, DYNAMIC = "packed", "dynamic"
+FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CLIP = 1.0
 
 
@@ -33,7 +36,7 @@ def device() -> torch.device:
 
 
 class Step:
-    """A training step on a fixed batch: gradients, clipping, AdamW. `about` says what the variant is made of."""
+    """A training step: gradients, clipping, AdamW. `about` says what the variant is made of."""
 
     def __init__(
         self, model: nn.Module, loss: Callable[[], Tensor], optimiser: str | None, about: dict[str, float] | None = None
@@ -66,24 +69,12 @@ def _adamw(trained: list[nn.Parameter], kind: str) -> torch.optim.AdamW:
     return optimiser
 
 
-class Calls:
-    """A variant that makes `steps` calls of a function; `keep` lives as long as it does."""
-
-    def __init__(self, call: Callable[[], object], steps: int = 1, keep: object = None) -> None:
-        self.call, self.steps, self.keep = call, steps, keep
-        self.about: dict[str, float] = {}
-
-    def __call__(self) -> None:
-        for _ in range(self.steps):
-            self.call()
-
-
 class Gemm:
-    """A square product in fp32: the fastest this machine can be, in the same rounds as the variants."""
+    """A square product: in fp32 the fastest this machine can be, in the same rounds as the variants."""
 
-    def __init__(self, size: int) -> None:
-        self._a, self._b = (torch.randn(size, size, device=device()) for _ in range(2))
-        self.about: dict[str, float] = {"flops": 2 * size**3}
+    def __init__(self, side: int, format_name: str = "fp32") -> None:
+        self._a, self._b = (torch.randn(side, side, device=device()).to(FORMATS[format_name]) for _ in range(2))
+        self.about: dict[str, float] = {"flops": 2 * side**3}
 
     def __call__(self) -> None:
         self._a @ self._b
@@ -94,7 +85,7 @@ class Gemm:
 
 def gpt(sizes: StepSizes, *, frozen: bool = False, compiled: bool = False, optimiser: str = "fused") -> Step:
     """Our GPT's step; compiled: as train.compile does it."""
-    model = gpt_model(sizes).train()
+    model = network("gpt", sizes).train()
     freeze_model_parameters(model, frozen)
     if compiled:
         for layer in model.model.layers:
@@ -105,25 +96,13 @@ def gpt(sizes: StepSizes, *, frozen: bool = False, compiled: bool = False, optim
         found: Tensor = model(input_ids=inputs, shift_labels=targets, num_items_in_batch=sizes.tokens).loss
         return found
 
-    return Step(model, loss, optimiser)
+    return Step(model, loss, optimiser, work(sizes, frozen=frozen))
 
 
-def gpt_model(sizes: StepSizes) -> Any:
-    torch.manual_seed(0)
-    model: Any = OelmGPTForCausalLM(gpt_config(sizes))
-    return model.to(device())
-
-
-def gpt_config(sizes: StepSizes) -> OelmGPTConfig:
-    return OelmGPTConfig(
-        vocab_size=sizes.vocab,
-        positions=sizes.length,
-        d_model=sizes.d_model,
-        layers=sizes.layers,
-        heads=sizes.heads,
-        d_ff=sizes.d_ff,
-        dropout=sizes.dropout,
-    )
+def work(sizes: StepSizes, *, frozen: bool = False, classifier: bool = False) -> dict[str, float]:
+    """What a step has to do, for its variant's `about`."""
+    total = sum(flops.expected(sizes, frozen=frozen, classifier=classifier).values())
+    return {"tokens_a_step": sizes.tokens, "real_tokens": sizes.tokens, "flops": total}
 
 
 def token_batch(sizes: StepSizes) -> tuple[Tensor, Tensor]:
@@ -136,40 +115,25 @@ def token_batch(sizes: StepSizes) -> tuple[Tensor, Tensor]:
 # -- encoders --------------------------------------------------------------------------------------------------------
 
 
-def bert(sizes: StepSizes, *, batching: str, frozen: bool = False, batches: int = 6) -> Step:
-    """A fine-tuning step; a few different batches come round, the same for every kind of batching.
-
-    batching: packed, or dynamic.
-    """
+def bert(sizes: StepSizes, *, batching: str = PACKED, frozen: bool = False, batches: int = 6) -> Step:
+    """A fine-tuning step; a few different batches come round, the same for every kind of batching."""
     # Seed 381: its six batches have what many have on average, 13.0 tokens a sentence and 39.7 the longest of 32.
     examples = like_sst2(sizes.batch * batches, sizes.vocab, seed=381)
-    torch.manual_seed(0)
-    model = from_config(bert_config(sizes)).to(device()).train()
+    model = network("bert", sizes).train()
     freeze_model_parameters(model, frozen)
-    chosen = [np.arange(start, start + sizes.batch) for start in range(0, len(examples), sizes.batch)]
-    first = packing.first_position(model)
-    made = [
-        (packing.pack(examples, part, 0, first) if batching == "packed" else packing.pad(examples, part, 0)).to(
-            device()
-        )
-        for part in chosen
-    ]
+    pack = partial(packing.pack, first_position=packing.first_position(model)) if batching == PACKED else packing.pad
+    parts = np.arange(len(examples)).reshape(batches, sizes.batch)
+    made = [pack(examples, chosen, 0).to(device()) for chosen in parts]
     turn = itertools.cycle(made)
 
     def loss() -> Tensor:
         batch = next(turn)
         return F.cross_entropy(packing.logits(model, batch), batch.labels)
 
-    about = {
-        "tokens_a_step": sum(batch.tokens.numel() for batch in made) / len(made),
-        "mean_length": float(examples.lengths.mean()),
-        "longest": float(examples.lengths.max()),
-    }
-    return Step(model, loss, "fused", about)
-
-
-def bert_config(sizes: StepSizes, arch: str = "bert") -> PretrainedConfig:
-    return encoder_config(Shape(**shape(sizes, positions=512)), arch, 2, sizes.dropout)
+    shapes = [sizes.but(batch=batch.tokens.shape[0], length=batch.tokens.shape[1]) for batch in made]
+    each = [work(shape, frozen=frozen, classifier=True) for shape in shapes]
+    about = {key: sum(one[key] for one in each) / batches for key in each[0]}
+    return Step(model, loss, "fused", {**about, "real_tokens": float(examples.lengths.sum() / batches)})
 
 
 def like_sst2(count: int, vocab: int, seed: int = 0) -> Examples:
@@ -181,35 +145,40 @@ def like_sst2(count: int, vocab: int, seed: int = 0) -> Examples:
     return Examples(tokens, np.zeros(len(tokens), np.uint8), starts, draw.integers(0, 2, count))
 
 
-# -- the trainer itself ----------------------------------------------------------------------------------------------
+# -- as the trainer has them -----------------------------------------------------------------------------------------
 
 
-def shape(sizes: StepSizes, positions: int) -> dict[str, int]:
-    """The network alone, as presets write it."""
-    return {
-        "layers": sizes.layers,
-        "d_model": sizes.d_model,
-        "heads": sizes.heads,
-        "d_ff": sizes.d_ff,
-        "vocab": sizes.vocab,
-        "positions": positions,
-    }
+def network(arch: str, sizes: StepSizes, place: str | None = None) -> Any:
+    """An untouched model from scratch; place: another device than the one to measure on."""
+    return models.build(experiment(arch, sizes), device=place or device().type, seed=0)
 
 
-def experiment(family: str, sizes: StepSizes, *, data: dict[str, Any], train: dict[str, Any]) -> Experiment:
-    """An untouched baseline from scratch; family: gpt or bert. The demo's tokenizer goes with its data."""
+def experiment(
+    arch: str, sizes: StepSizes, *, data: dict[str, Any] | None = None, train: dict[str, Any] | None = None
+) -> Experiment:
+    """An untouched baseline from scratch. The demo's tokenizer goes with its data."""
+    family = family_of(arch)
+    text = {"name": "bench", "max_length": sizes.length, "classes": None if family.language else 2}
     content = {
         "id": "bench",
         "title": "A part of the bench",
-        "family": family,
+        "family": family.name,
         "model": {
-            "name": f"demo-{family}",
-            "arch": family,
+            "name": f"demo-{family.name}",
+            "arch": arch,
             "start": "scratch",
-            "shape": shape(sizes, sizes.length),
+            "dropout": sizes.dropout,
+            "shape": {
+                "layers": sizes.layers,
+                "d_model": sizes.d_model,
+                "heads": sizes.heads,
+                "d_ff": sizes.d_ff,
+                "vocab": sizes.vocab,
+                "positions": sizes.length if family.language else 512,
+            },
         },
-        "data": {"max_length": sizes.length, **data},
+        "data": {**text, **(data or {})},
         "method": {"name": "baseline"},
-        "train": {"batch_size": sizes.batch, "max_steps": 1, "lr": 1e-3, **train},
+        "train": {"batch_size": sizes.batch, "max_steps": 1, "lr": 1e-3, **(train or {})},
     }
     return build_experiment(content, "bench")

@@ -16,11 +16,11 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
 
@@ -32,10 +32,11 @@ ENOUGH = 6
 """Rounds below which resampling promises more than it keeps: then the least and the greatest are given."""
 OUTPUT = "output.txt"
 """What a child prints, in its scratch folder."""
-PRELOAD = ["oelm_core.bench.steps"]
+PRELOAD = ["oelm_core.bench.steps", *(f"oelm_core.models.{name}" for name in ("bert", "gpt", "peers"))]
 """Imported once, in the process that children are forked from. By name, since multiprocessing takes nothing else."""
 
 Found = TypeVar("Found")
+P = ParamSpec("P")
 
 
 class Variant(Protocol):
@@ -62,7 +63,7 @@ class Measured:
     device: list[float] = field(default_factory=list)
     about: dict[str, float] = field(default_factory=dict)
     peak: dict[str, int] = field(default_factory=dict)
-    first_wall: float = 0.0
+    warm_up_wall: float = 0.0
     """Wall seconds of all warm-up steps, which no median has."""
 
     @property
@@ -84,16 +85,7 @@ class Measured:
         return self.peak.get("device") or self.peak.get("above", 0)
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "median": self.median,
-            "median_wall": self.median_wall,
-            "cpu": self.cpu,
-            "wall": self.wall,
-            "device": self.device,
-            "about": self.about,
-            "peak": self.peak,
-            "warm_up_wall": self.first_wall,
-        }
+        return {"median": self.median, "median_wall": self.median_wall, **asdict(self)}
 
 
 @dataclass(frozen=True)
@@ -157,7 +149,7 @@ def take_turns(
         found = turns(alive, rounds=rounds, warmup=warmup, within=within)
         for name, child in alive.items():
             found[name].about = about[name]
-            found[name].peak = child.peak()
+            found[name].peak = child.ask(Holder.peak)
     return found
 
 
@@ -165,7 +157,7 @@ def turns(alive: Mapping[str, Child], *, rounds: int, warmup: int = 1, within: f
     """What each of these took in its turns. No round begins after `within` seconds, once there are enough."""
     found = {name: Measured(name) for name in alive}
     for name, child in alive.items():
-        found[name].first_wall = sum(times["wall"] for times in child.run(warmup))
+        found[name].warm_up_wall = sum(times["wall"] for times in child.run(warmup))
     order, began = list(alive), time.monotonic()
     for number in range(rounds):
         if number >= ENOUGH and time.monotonic() - began > within:
@@ -181,8 +173,7 @@ def in_child(call: Callable[[], Found], threads: int) -> Found:
     """What a function finds out in a process of its own."""
     name = getattr(call, "func", call).__name__
     with children({name: None}, threads) as alive:
-        found: Found = alive[name].ask("call", call)
-        return found
+        return alive[name].ask(Holder.call, call)
 
 
 @contextlib.contextmanager
@@ -217,14 +208,11 @@ class Child:
         self._orders, theirs = multiprocessing.Pipe()
         start: Any = multiprocessing.get_context("spawn" if environment else "forkserver")
         self._process = start.Process(target=_serve, args=(theirs, self._scratch.name, threads))
-        if environment:
-            with _passing_on({**_settings(threads), **environment}):
-                self._process.start()
-        else:
+        with _passing_on({**_settings(threads), **environment}):
             self._process.start()
         theirs.close()
         if make is not None:
-            self._send("make", make)
+            self._send(Holder.make, make)
 
     @property
     def pid(self) -> int:
@@ -237,20 +225,17 @@ class Child:
 
     def run(self, count: int) -> list[dict[str, float]]:
         """Seconds of so many steps, by each clock."""
-        times: list[dict[str, float]] = self.ask("run", count)
-        return times
+        return self.ask(Holder.run, count)
 
-    def peak(self) -> dict[str, int]:
-        found: dict[str, int] = self.ask("peak")
+    def ask(self, order: Callable[Concatenate[Holder, P], Found], *arguments: P.args, **_: P.kwargs) -> Found:
+        """What a method of the Holder there answers."""
+        self._send(order, *arguments)
+        found: Found = self._answer()
         return found
 
-    def ask(self, order: str, argument: Any = None) -> Any:
-        self._send(order, argument)
-        return self._answer()
-
-    def _send(self, order: str, argument: Any) -> None:
+    def _send(self, *order: Any) -> None:
         with contextlib.suppress(BrokenPipeError):
-            self._orders.send((order, argument))
+            self._orders.send(order)
 
     def _answer(self) -> Any:
         try:
@@ -258,14 +243,11 @@ class Child:
         except (EOFError, ConnectionResetError):
             self._process.join()
             how = _how_it_ended(self._process.exitcode or 0)
-            raise LabError(f"bench {self.name}: its process {how}. {self._last_line()}".strip()) from None
+            last = self._output.read_text(errors="replace").strip().splitlines()[-1:]
+            raise LabError(" ".join([f"bench {self.name}: its process {how}.", *last])) from None
         if error:
             raise LabError(f"bench {self.name}: {error}")
         return answer
-
-    def _last_line(self) -> str:
-        lines = self._output.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
 
     def close(self) -> None:
         """Its pipe ends, so it leaves; one that hangs is killed. Its temporary files go."""
@@ -323,29 +305,46 @@ def _serve(orders: Connection, scratch: str, threads: int) -> None:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     torch.set_num_threads(threads)
-    held = 0
-    variant: Any = None
+    holder = Holder()
     while True:
         try:
-            order, argument = orders.recv()
+            order, *arguments = orders.recv()
         except EOFError:
             break
-        answer: Any = None
-        error = ""
         try:
-            if order == "make":
-                held = _memory("RssAnon")  # receiving its function has imported what it needs
-                variant = argument()
-                answer = variant.about
-            elif order == "run":
-                answer = [_timed(variant) for _ in range(argument)]
-            elif order == "peak":
-                answer = _peak(held)
-            else:
-                answer = argument()
+            orders.send((order(holder, *arguments), ""))
         except Exception as raised:
-            error = f"{type(raised).__name__}: {raised}"
-        orders.send((answer, error))
+            orders.send((None, f"{type(raised).__name__}: {raised}"))
+
+
+class Holder:
+    """A child's variant, and what can be asked about it."""
+
+    variant: Variant
+    held = 0
+    """Bytes before the variant was made."""
+
+    def make(self, make: Make) -> dict[str, float]:
+        self.held = _memory("RssAnon")  # receiving its function has imported what it needs
+        self.variant = make()
+        return self.variant.about
+
+    def call(self, function: Callable[[], Found]) -> Found:
+        return function()
+
+    def run(self, count: int) -> list[dict[str, float]]:
+        return [_timed(self.variant) for _ in range(count)]
+
+    def peak(self) -> dict[str, int]:
+        """Bytes: the process's highest, the same above what it held before, and the GPU's highest.
+
+        Pages of library files that running the variant touched are not its own, and do not count.
+        """
+        highest = _memory("VmHWM")
+        found = {"host": highest, "above": highest - _memory("RssFile") - self.held}
+        if torch.cuda.is_available():
+            found["device"] = torch.cuda.max_memory_allocated()
+        return found
 
 
 def _timed(variant: Variant) -> dict[str, float]:
@@ -367,21 +366,6 @@ def _timed(variant: Variant) -> dict[str, float]:
     return {clock: value / steps for clock, value in times.items()}
 
 
-def _peak(held: int) -> dict[str, int]:
-    """Bytes: the process's highest, the same above what it `held` before, and the GPU's highest.
-
-    Pages of library files that running the variant touched are not its own, and do not count.
-    """
-    highest = _memory("VmHWM")
-    found = {"host": highest, "above": highest - _memory("RssFile") - held}
-    if torch.cuda.is_available():
-        found["device"] = torch.cuda.max_memory_allocated()
-    return found
-
-
 def _memory(key: str) -> int:
     with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith(key + ":"):
-                return int(line.split()[1]) * 1024
-    return 0
+        return next((int(line.split()[1]) * 1024 for line in status if line.startswith(f"{key}:")), 0)

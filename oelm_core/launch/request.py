@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oelm_core.config import Experiment, as_dict, config_hash, override
 from oelm_core.launch import launcher as launchers
+from oelm_core.provenance import git_commit, package_versions
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Arrival, RunRecord, RunState
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
-
-PACKAGES = (
-    *("oelm-lab", "torch", "transformers", "tokenizers", "datasets", "numpy", "scipy"),
-    *("peft", "safetensors", "accelerate", "nvidia-ml-py"),
-)
 
 
 @dataclass(frozen=True)
@@ -167,33 +158,3 @@ def queued_state() -> RunState:
     """state.json before a runner has the run."""
     me = process.me()
     return RunState(state="queued", host=me.host, boot_id=me.boot_id, boot_time=me.boot_time, heartbeat=time.time())
-
-
-@functools.lru_cache(maxsize=1)
-def git_commit() -> str | None:
-    """The commit of the checkout this package runs from, with `+changes` when files differ; None when installed."""
-    root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return None
-    try:
-        answer = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"],
-            capture_output=True,
-            text=True,
-            timeout=2,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip() or None
-
-
-@functools.lru_cache(maxsize=1)
-def package_versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

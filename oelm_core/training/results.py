@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,6 +12,7 @@ from oelm_core.formatting import exact_duration
 from oelm_core.method import initialisers
 from oelm_core.method.freezing import FrozenChanged
 from oelm_core.metric import metric_named
+from oelm_core.provenance import package_versions, processor_name
 from oelm_core.registry import FAMILIES
 from oelm_core.runs.folder import write_record
 from oelm_core.runs.schema import ChecksAtEnd, DeviceFacts, FrozenProof, Headline, Result, Seconds
@@ -23,7 +22,8 @@ from oelm_core.training.timing import StepTimes, untimed_steps
 if TYPE_CHECKING:
     from oelm_core.training.session import Session
 
-PACKAGES = ("torch", "transformers", "datasets", "numpy", "safetensors", "peft")
+DECISIVE = ("python", "torch", "transformers", "datasets", "numpy", "safetensors", "peft")
+"""Packages whose version can change a result."""
 
 
 def write_results(s: Session) -> None:
@@ -43,6 +43,7 @@ def result(s: Session, frozen: FrozenProof) -> Result:
     progress, metric = s.progress, metric_named(s.experiment.metric)
     validation = sum(progress.validation_seconds)
     best = progress.best[metric.name] if progress.best else None
+    used = s.ranks.device
     return Result(
         metric=Headline(metric.name, best, metric.direction),
         best=progress.best,
@@ -60,10 +61,10 @@ def result(s: Session, frozen: FrozenProof) -> Result:
         effective_batch=s.task.plan.effective_batch,
         steps=s.total,
         precision=s.precision.name,
-        device=device(s.ranks.device),
+        device=DeviceFacts(used.type, torch.cuda.get_device_name(used) if used.type == "cuda" else processor_name()),
         threads=s.threads,
         world_size=s.ranks.world,
-        versions=versions(),
+        versions={name: version for name, version in package_versions().items() if name in DECISIVE},
     )
 
 
@@ -108,26 +109,3 @@ def author_stats(experiment: Experiment, times: StepTimes, progress: Progress, u
         "step_times": times.seconds,
         "validation_times": progress.validation_seconds,
     }
-
-
-def device(used: torch.device) -> DeviceFacts:
-    name = torch.cuda.get_device_name(used) if used.type == "cuda" else processor()
-    return DeviceFacts(used.type, name)
-
-
-def processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as lines:
-            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

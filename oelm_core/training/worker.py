@@ -54,7 +54,7 @@ def limit_spinning() -> None:
     """To be called before torch is loaded. What the environment says already stands.
 
     libgomp's default takes the core from the very thread that is waited for when the machine is busy; sleeping at once
-    makes every small operation wait for a wake-up. `oelm bench loop` prints all three.
+    makes every small operation wait for a wake-up. `python -m benchmarks loop` measures all three.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
         os.environ["GOMP_SPINCOUNT"] = SPIN

@@ -16,9 +16,9 @@ from benchmarks.__main__ import SUBJECTS as PROOFS
 from benchmarks.__main__ import main as benchmarks_main
 from benchmarks.claims import ClaimSection, SpeedClaim, claim_lines, markdown, not_judged
 from benchmarks.scaling import slope
-from oelm_core.bench.loop import overhead
 from oelm_core.bench.report import SUBJECTS, BenchSection, BenchTable, Effort, choose, measure
 from oelm_core.bench.steps import Gemm
+from oelm_core.bench.subjects import overhead
 from oelm_core.bench.turns import ENOUGH, bootstrap, children, in_child, paired_ratio, take_turns
 from oelm_core.errors import BadInput, LabError
 from oelm_core.runs.schema import MetricLine
@@ -143,7 +143,7 @@ def test_the_command_prints_tables_or_json_and_keeps_every_figure(monkeypatch: p
     from oelm_tui.commands.bench import apps
 
     made = BenchSection("gpt", "GPT", [BenchTable("A step", ["variant", "time"], [["baseline", "3 s"]])], {"steps": 3})
-    monkeypatch.setattr("oelm_core.bench.gpt.measure", lambda effort: made)
+    monkeypatch.setattr("oelm_core.bench.subjects.measure_gpt", lambda effort: made)
     monkeypatch.setenv("OELM_HOME", str(tmp_path))
     printed = CliRunner().invoke(apps["bench"], ["gpt"])
     assert "baseline" in printed.stdout
