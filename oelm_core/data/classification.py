@@ -45,6 +45,13 @@ class Examples:
     def lengths(self) -> np.ndarray:
         return np.diff(self.starts)
 
+    def tokens_of(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Lengths of the chosen examples; and of each of their tokens its index and its place in its example."""
+        lengths = self.starts[chosen + 1] - self.starts[chosen]
+        ends = np.cumsum(lengths)
+        within = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
+        return lengths, np.repeat(self.starts[chosen], lengths) + within, within
+
 
 @dataclass(frozen=True)
 class ClassificationData:
@@ -243,14 +250,9 @@ def encode(texts: list[Any], labels: list[int], max_length: int, tokenizer: PreT
 
 def select(examples: Examples, chosen: np.ndarray) -> Examples:
     """The chosen examples, in the order given."""
-    spans = [slice(examples.starts[i], examples.starts[i + 1]) for i in chosen]
-    lengths = examples.lengths[chosen]
-    return Examples(
-        np.concatenate([examples.tokens[s] for s in spans]) if spans else examples.tokens[:0],
-        np.concatenate([examples.segments[s] for s in spans]) if spans else examples.segments[:0],
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        examples.labels[chosen],
-    )
+    lengths, index, _ = examples.tokens_of(chosen)
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Examples(examples.tokens[index], examples.segments[index], starts, examples.labels[chosen])
 
 
 def hold_out(examples: Examples, data: Data) -> tuple[Examples, Examples]:

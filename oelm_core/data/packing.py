@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,28 +29,33 @@ class Batch:
     firsts: Tensor | None = None  # int64 [examples], index into rows x length
 
     def to(self, device: torch.device) -> Batch:
-        moved = {
-            name: value.to(device, non_blocking=True) if value is not None else None
-            for name, value in vars(self).items()
-        }
-        return Batch(**moved)  # type: ignore[arg-type]
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin(self) -> Batch:
-        return Batch(**{name: value.pin_memory() if value is not None else None for name, value in vars(self).items()})  # type: ignore[arg-type]
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        return replace(self, **{name: change(tensor) for name, tensor in vars(self).items() if tensor is not None})
 
 
 def pad(examples: Examples, chosen: np.ndarray, padding: int, length: int | None = None) -> Batch:
     """Each example in its own row, padded to the longest of them or to `length`."""
-    lengths = examples.lengths[chosen]
-    width = length or int(lengths.max())
-    tokens = np.full((len(chosen), width), padding, np.int64)
-    segments = np.zeros((len(chosen), width), np.int64)
-    for row, example in enumerate(chosen):
-        span = slice(examples.starts[example], examples.starts[example + 1])
-        tokens[row, : lengths[row]] = examples.tokens[span]
-        segments[row, : lengths[row]] = examples.segments[span]
-    mask = (np.arange(width) < lengths[:, None]).astype(np.int64)
-    return Batch(*map(torch.from_numpy, (tokens, segments, mask, examples.labels[chosen])))
+    lengths, index, within = examples.tokens_of(chosen)
+    shape = (len(chosen), length or int(lengths.max()))
+    places = np.repeat(np.arange(len(chosen)) * shape[1], lengths) + within
+    return Batch(
+        tokens=_spread(examples.tokens[index], places, shape, padding),
+        segments=_spread(examples.segments[index], places, shape, 0),
+        mask=_spread(1, places, shape, 0),
+        labels=torch.from_numpy(examples.labels[chosen]),
+    )
+
+
+def _spread(values: np.ndarray | int, places: np.ndarray, shape: tuple[int, int], empty: int) -> Tensor:
+    """An int64 `[rows, length]` with values at these places, counted row by row, and `empty` elsewhere."""
+    flat = np.full(shape[0] * shape[1], empty, np.int64)
+    flat[places] = values
+    return torch.from_numpy(flat).view(shape)
 
 
 def rows_for(lengths: np.ndarray, capacity: int) -> list[list[int]]:
@@ -87,30 +93,22 @@ def _first_fit(order: list[int], sizes: list[int], capacity: int) -> list[list[i
 
 def pack(examples: Examples, chosen: np.ndarray, padding: int, first_position: int = 0) -> Batch:
     """The same examples sharing rows: a token sees only its own example, positions start anew in each."""
-    lengths = examples.lengths[chosen]
+    lengths, index, within = examples.tokens_of(chosen)
     rows = rows_for(lengths, max(int(lengths.max()), ROW))
-    width = max(int(lengths[row].sum()) for row in rows)
-    shape = (len(rows), width)
-    tokens, segments = np.full(shape, padding, np.int64), np.zeros(shape, np.int64)
-    positions, owner = np.full(shape, first_position, np.int64), np.full(shape, -1, np.int64)
+    shape = (len(rows), max(int(lengths[row].sum()) for row in rows))
     firsts = np.empty(len(chosen), np.int64)
     for row, members in enumerate(rows):
-        at = 0
-        for member in members:
-            size = int(lengths[member])
-            span = slice(examples.starts[chosen[member]], examples.starts[chosen[member] + 1])
-            place = slice(at, at + size)
-            tokens[row, place] = examples.tokens[span]
-            segments[row, place] = examples.segments[span]
-            positions[row, place] = np.arange(first_position, first_position + size)
-            owner[row, place] = member
-            firsts[member] = row * width + at
-            at += size
-    owners = torch.from_numpy(owner)
-    mask = owners[:, None, :, None] == owners[:, None, None, :]  # padding sees padding: no row without a softmax
-    arrays = (examples.labels[chosen], positions, firsts)
-    labels, places, starts = map(torch.from_numpy, arrays)
-    return Batch(torch.from_numpy(tokens), torch.from_numpy(segments), mask, labels, places, starts)
+        firsts[members] = row * shape[1] + np.cumsum(lengths[members]) - lengths[members]
+    places = np.repeat(firsts, lengths) + within
+    owners = _spread(np.repeat(np.arange(len(chosen)), lengths), places, shape, -1)
+    return Batch(
+        tokens=_spread(examples.tokens[index], places, shape, padding),
+        segments=_spread(examples.segments[index], places, shape, 0),
+        mask=owners[:, None, :, None] == owners[:, None, None, :],  # padding sees padding: no row without a softmax
+        labels=torch.from_numpy(examples.labels[chosen]),
+        positions=_spread(within + first_position, places, shape, first_position),
+        firsts=torch.from_numpy(firsts),
+    )
 
 
 def logits(model: Any, batch: Batch) -> Tensor:
