@@ -20,8 +20,9 @@ from oelm_core.bench.report import BenchTable, Effort
 from oelm_core.bench.steps import like_sst2
 from oelm_core.bench.turns import paired_ratio, take_turns
 from oelm_core.data import packing
+from oelm_core.data.files import Source
 from oelm_core.data.language import sequence_count, sequences
-from oelm_core.data.token_files import TextSource, write_tokens
+from oelm_core.data.token_files import write_tokens
 from oelm_core.formatting import count, measured_time
 
 WORDS = 12_000
@@ -95,7 +96,7 @@ def our_preparation(documents: int, workers: int) -> Calls:
     texts = documents_of(documents)
     tokenizer = byte_level_tokenizer(texts)
     kept = tempfile.TemporaryDirectory(prefix="oelm-bench-")
-    source = TextSource("memory", "bench", len(texts), None, lambda: texts)
+    source = Source("memory", "bench", lambda: texts, len(texts))
     number = iter(range(1_000_000))
 
     def call() -> None:

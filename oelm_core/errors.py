@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 
 
 class LabError(Exception):
@@ -37,6 +38,15 @@ class Refused(LabError):
     """The machine said no: disk, permission, Slurm."""
 
     exit_code = 4
+
+
+@contextlib.contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Errors of disk and permissions become a Refused: what could not be done, and the system's reason."""
+    try:
+        yield
+    except OSError as error:
+        raise Refused(f"{what}: {error.strerror or error}.") from None
 
 
 def first_line(error: BaseException) -> str:

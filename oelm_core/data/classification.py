@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
+import io
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oelm_core.data import files, hub, sets
+from oelm_core.data.files import Source
 from oelm_core.data.tokenizers import tokenizer_hash
-from oelm_core.errors import BadData, BadInput
+from oelm_core.errors import BadData
+from oelm_core.runs.folder import replace_file
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from oelm_core.config import Data, Experiment
 
 Say = Callable[[str], None]
+Row = Mapping[str, Any]
 # Names a column goes by in other people's files of the same set, tried in this order.
 _PAIR_COLUMNS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"))
 _SINGLE_COLUMNS = (("sentence",), ("text",), ("review",))
@@ -69,23 +71,19 @@ class ClassificationData:
 def load(
     experiment: Experiment,
     tokenizer: PreTrainedTokenizerFast,
-    cache: Path | None = None,
+    cache: Path,
     say: Say = lambda _: None,
 ) -> ClassificationData:
     """Reads, checks and tokenises the experiment's data; tokenised arrays are kept in `cache`."""
     data = experiment.data
-    classes = data.classes
-    if classes is None:
-        raise BadInput(f"{experiment.id}: data.classes is missing; say how many classes {data.name} has.")
-    sources = find_sources(data)
     loaded: dict[str, Examples] = {}
     full = 0
-    for split, source in sources.items():
+    for split, source in find_sources(data).items():
         kept = _cache_file(cache, source, tokenizer, data, split)
         examples = _read_cached(kept)
         if examples is None:
             say(f"tokenising {data.name} {split} from {source.where}")
-            examples = tokenise(source.rows(), data, classes, tokenizer, source, split)
+            examples = tokenise(source, data, tokenizer, split)
             _write_cached(kept, examples)
         full += int((examples.lengths >= data.max_length).sum())
         loaded[split] = examples
@@ -95,7 +93,7 @@ def load(
         loaded = {"validation": held_out}
     if data.limit:
         train = select(train, np.arange(min(data.limit, len(train))))
-    return ClassificationData(data.name, train, loaded, classes, full, fingerprint([train, *loaded.values()]))
+    return ClassificationData(data.name, train, loaded, data.classes or 0, full, fingerprint([train, *loaded.values()]))
 
 
 def fingerprint(splits: Iterable[Examples]) -> str:
@@ -107,61 +105,36 @@ def fingerprint(splits: Iterable[Examples]) -> str:
     return digest.hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class Source:
-    """One split before tokenisation: where it is, its identity, and its rows."""
-
-    where: str
-    identity: str
-    rows: Callable[[], Iterable[Mapping[str, Any]]]
-
-
-def find_sources(data: Data) -> dict[str, Source]:
+def find_sources(data: Data) -> dict[str, Source[Row]]:
     """Split -> source, training first: data.path, the folder kept by `oelm data prepare`, else the hub's cache."""
     named = sets.find_set(data.name)
-    if data.path:
-        return _file_sources(Path(data.path), data)
-    if named and named.kind == "demo":
-        from oelm_core.data import synthetic
-
-        return _file_sources(synthetic.ensure(named.name, sets.cache_dir()), data)
-    if named is None or named.kind != "classification":
+    folder = sets.local_files(data.name, data.path)
+    if folder is None and named is not None and named.kind == "classification":
+        folder = sets.kept_folder(named.name)
+        if not (folder / "manifest.json").is_file():
+            return {split: _hub_source(named.name, place) for split, place in named.splits.items()}
+    if folder is None:
         raise BadData(
             f"data.name {data.name}: not a classification set known by name"
             f" ({', '.join(s.name for s in sets.SETS.values() if s.kind == 'classification')});"
             " give its files with --set data.path=FOLDER."
         )
-    kept = sets.kept_folder(named.name)
-    if (kept / "manifest.json").is_file():
-        return _file_sources(kept, data)
-    return {split: _hub_source(named, place) for split, place in named.splits.items()}
-
-
-def _file_sources(path: Path, data: Data) -> dict[str, Source]:
-    splits = files.find_splits(path, files.TABLES)
+    splits = files.find_splits(folder, files.TABLES)
     if "train" not in splits:
-        raise BadData(f"data.path {path}: there is no training file (train.tsv, train.jsonl, ...).")
+        raise BadData(f"data.path {folder}: there is no training file (train.tsv, train.jsonl, ...).")
     wanted = ["train"]
     if data.validation == "split":
         wanted += [split for split in ("validation", "mismatched") if split in splits]
         if len(wanted) == 1:
             raise BadData(
-                f"data.path {path}: there is no validation file beside {splits['train'][0].name};"
+                f"data.path {folder}: there is no validation file beside {splits['train'][0].name};"
                 " add one (validation.tsv) or hold a part out with --set data.validation=random."
             )
-    return {split: _table_source(splits[split]) for split in wanted}
+    return {split: files.source_of(splits[split], files.read_rows) for split in wanted}
 
 
-def _table_source(tables: list[Path]) -> Source:
-    def rows() -> Iterable[Mapping[str, Any]]:
-        for table in tables:
-            yield from files.read_rows(table)
-
-    return Source(", ".join(map(str, tables)), files.fingerprint_files(tables), rows)
-
-
-def _hub_source(named: sets.NamedSet, place: sets.Split) -> Source:
-    table = hub.load_split(named.name, place)
+def _hub_source(name: str, place: sets.Split) -> Source[Row]:
+    table = hub.load_split(name, place)
     return Source(f"{place.repo} ({place.name})", str(table._fingerprint), lambda: table)
 
 
@@ -169,12 +142,11 @@ def text_columns(data: Data, found: Iterable[str], where: str) -> tuple[str, ...
     """The text columns to read: data.text, else what the set calls them, else a usual pair or single name."""
     columns = list(found)
     named = sets.find_set(data.name)
+    choices: list[tuple[str, ...]] = [*_PAIR_COLUMNS, *_SINGLE_COLUMNS]
     if data.text:
-        choices: list[tuple[str, ...]] = [tuple(data.text)]
-    else:
-        pair = named is not None and len(named.text) == 2
-        choices = [named.text] if named else []
-        choices += _PAIR_COLUMNS if pair else (_SINGLE_COLUMNS if named else (*_PAIR_COLUMNS, *_SINGLE_COLUMNS))
+        choices = [tuple(data.text)]
+    elif named:
+        choices = [named.text, *(_PAIR_COLUMNS if len(named.text) == 2 else _SINGLE_COLUMNS)]
     for choice in choices:
         if all(column in columns for column in choice):
             return choice
@@ -184,20 +156,13 @@ def text_columns(data: Data, found: Iterable[str], where: str) -> tuple[str, ...
     )
 
 
-def tokenise(
-    rows: Iterable[Mapping[str, Any]],
-    data: Data,
-    classes: int,
-    tokenizer: PreTrainedTokenizerFast,
-    source: Source,
-    split: str,
-) -> Examples:
+def tokenise(source: Source[Row], data: Data, tokenizer: PreTrainedTokenizerFast, split: str) -> Examples:
     """Rows -> flat arrays. Labels are checked, texts cut at data.max_length tokens, longest sentence first."""
-    names = data.labels or list(getattr(sets.find_set(data.name), "labels", ()) or ())
+    names = data.labels or list(getattr(sets.find_set(data.name), "labels", ()))
     columns: tuple[str, ...] = ()
     texts: list[Any] = []
     labels: list[int] = []
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(source.read(), 1):
         if not columns:
             columns = text_columns(data, row, source.where)
             if data.label not in row:
@@ -205,7 +170,7 @@ def tokenise(
                     f"{source.where}: no column '{data.label}' for the labels; the columns are"
                     f" {', '.join(map(str, row))}. Name it with --set data.label=COLUMN."
                 )
-        labels.append(_label(row[data.label], names, classes, source.where, number, split))
+        labels.append(_label(row[data.label], names, data.classes or 0, source.where, number, split))
         parts = [row[column] for column in columns]
         if any(part is None for part in parts):
             raise BadData(f"{source.where}: row {number} has no text in column {columns[parts.index(None)]}.")
@@ -267,11 +232,7 @@ def hold_out(examples: Examples, data: Data) -> tuple[Examples, Examples]:
     return select(examples, kept), select(examples, held)
 
 
-def _cache_file(
-    cache: Path | None, source: Source, tokenizer: PreTrainedTokenizerFast, data: Data, split: str
-) -> Path | None:
-    if cache is None:
-        return None
+def _cache_file(cache: Path, source: Source[Row], tokenizer: PreTrainedTokenizerFast, data: Data, split: str) -> Path:
     key = "|".join(
         map(str, (source.identity, tokenizer_hash(tokenizer), data.text, data.label, data.labels, data.classes))
     )
@@ -279,29 +240,17 @@ def _cache_file(
     return cache / "tokens" / f"{name}.npz"
 
 
-def _read_cached(file: Path | None) -> Examples | None:
-    if file is None or not file.is_file():
-        return None
+def _read_cached(file: Path) -> Examples | None:
     try:
         with np.load(file, allow_pickle=False) as arrays:
-            return Examples(arrays["tokens"], arrays["segments"], arrays["starts"], arrays["labels"])
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
-        return None  # half a file from a full disk: made again
+            return Examples(**arrays)
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile):
+        return None  # not there, or half a file from a full disk: made again
 
 
-def _write_cached(file: Path | None, examples: Examples) -> None:
-    if file is None:
-        return
+def _write_cached(file: Path, examples: Examples) -> None:
+    packed = io.BytesIO()
+    np.savez(packed, **vars(examples))
     with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not the run
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-", suffix=".npz")
-        with os.fdopen(handle, "wb") as out:
-            np.savez(
-                out,
-                tokens=examples.tokens,
-                segments=examples.segments,
-                starts=examples.starts,
-                labels=examples.labels,
-            )
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, file)
+        replace_file(file, packed.getvalue(), durable=False)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import fcntl
 import hashlib
 import json
+import os
 import re
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from oelm_core.errors import BadData
+from oelm_core.errors import BadData, Refused
+
+Item = TypeVar("Item")
 
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 TEXTS = (".txt",)
@@ -24,6 +33,30 @@ _SPLIT_WORDS = {
     "test": "test",
 }
 SEPARATOR = "<|endoftext|>"
+CONTENT_HASH_LIMIT = 256 << 20  # larger sources are named by size and time instead of content
+
+
+@dataclass(frozen=True)
+class Source(Generic[Item]):
+    """Rows or documents of one split before tokenisation, and what identifies them."""
+
+    where: str
+    identity: str
+    read: Callable[[], Iterable[Item]]
+    count: int | None = None
+    """How many, where that is known before reading."""
+    characters: int | None = None
+    """About how much text, where their number is not known."""
+
+
+def source_of(files: list[Path], read: Callable[[Path], Iterable[Item]]) -> Source[Item]:
+    """What is read from files, one after the other."""
+    return Source(
+        where=", ".join(map(str, files)),
+        identity=fingerprint_files(files),
+        read=lambda: chain.from_iterable(map(read, files)),
+        characters=sum(file.stat().st_size for file in files),
+    )
 
 
 def split_of(file: Path) -> str | None:
@@ -50,9 +83,7 @@ def find_splits(path: Path, extensions: tuple[str, ...]) -> dict[str, list[Path]
     splits: dict[str, list[Path]] = {}
     seen = sorted(f for f in path.rglob("*") if f.is_file() and f.suffix.lower() in extensions)
     for file in seen:
-        split = split_of(file.relative_to(path))
-        if split is None and len(file.relative_to(path).parts) > 1:
-            split = split_of(Path(file.relative_to(path).parts[0]))
+        split = split_of(file) or split_of(path / file.relative_to(path).parts[0])
         if split is not None:
             splits.setdefault(split, []).append(file)
     if "train" not in splits and "validation" not in splits:
@@ -67,12 +98,8 @@ def read_rows(file: Path) -> Iterator[dict[str, Any]]:
     try:
         if kind in (".csv", ".tsv"):
             with open(file, encoding="utf-8-sig", newline="") as lines:
-                reader = (
-                    csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-                    if kind == ".tsv"
-                    else csv.DictReader(lines)
-                )
-                yield from reader
+                plain: Any = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if kind == ".tsv" else {}
+                yield from csv.DictReader(lines, **plain)
         elif kind == ".parquet":
             import pyarrow.parquet as parquet
 
@@ -125,11 +152,52 @@ def read_documents(file: Path, column: str = "text") -> Iterator[str]:
 
 
 def fingerprint_files(files: list[Path]) -> str:
-    """Names the content of files: changes when any byte changes."""
+    """Names the content of files: changes when any byte changes, or of large files the size or the time."""
     digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.name.encode())
-        with open(file, "rb") as content:
-            while block := content.read(1 << 20):
-                digest.update(block)
+    if sum(file.stat().st_size for file in files) > CONTENT_HASH_LIMIT:
+        stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        digest.update(repr(stamps).encode())
+    else:
+        for file in files:
+            digest.update(file.name.encode())
+            feed(digest, file)
     return digest.hexdigest()[:16]
+
+
+def sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    feed(digest, file)
+    return digest.hexdigest()
+
+
+def feed(digest: hashlib._Hash, file: Path) -> None:
+    with open(file, "rb") as content:
+        while block := content.read(1 << 20):
+            digest.update(block)
+
+
+@contextlib.contextmanager
+def exclusive(lock: Path, refusal: str | None = None) -> Iterator[None]:
+    """One process at a time. Another one waits, or is refused with this sentence."""
+    with open(lock, "w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
+        except BlockingIOError:
+            raise Refused(str(refusal)) from None
+        yield
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A draft to fill, renamed when it is full: several processes may make it at once and none reads half a file."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    try:
+        yield draft
+        draft.chmod(0o755)
+        os.rename(draft, folder)
+    except OSError:
+        if not folder.is_dir():  # else another process was first, with the same content
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

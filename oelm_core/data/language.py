@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oelm_core.data import prepare, sets, token_files
+from oelm_core.data.files import exclusive
 from oelm_core.data.tokenizers import tokenizer_hash
 from oelm_core.errors import BadData, NotFound
 
@@ -65,7 +65,7 @@ def _prepare_small(data: Data, tokenizer: PreTrainedTokenizerFast, cache: Path, 
         )
     if data.path:
         _refuse_large(Path(data.path).expanduser(), data)
-    sources = prepare.text_sources(data.name, data.path, (data.text or ["text"])[0])
+    sources = prepare.text_sources(data.name, data.path, data.text)
     held_out = token_files.HeldOut.of(data)
     if held_out and "validation" in sources:
         say(f"{sources['validation'].where} is left aside: data.validation is random, as the recipe says")
@@ -73,8 +73,7 @@ def _prepare_small(data: Data, tokenizer: PreTrainedTokenizerFast, cache: Path, 
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = cache / "tokens" / f"{data.name}-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.parent / f".{folder.name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several runs started at once tokenise once
+    with exclusive(folder.parent / f".{folder.name}.lock"):  # several runs started at once tokenise once
         if not token_files.read_manifest(folder):
             say(f"tokenising {data.name} from {sources['train'].where}")
             token_files.write_tokens(folder, data.name, sources, tokenizer, held_out)

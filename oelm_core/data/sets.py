@@ -36,8 +36,8 @@ class NamedSet:
     splits: Mapping[str, Split] = field(default_factory=dict)
     text: tuple[str, ...] = ("text",)
     labels: tuple[str, ...] = ()
-    held_out: str = "split"
-    """How `oelm data prepare` holds validation text out unless an experiment says otherwise: split, random or tail."""
+    held_out: Literal["split", "random", "tail"] = "split"
+    """How `oelm data prepare` holds validation text out unless an experiment says otherwise."""
     max_tokens: int | None = None
     """How much of the text `oelm data prepare` takes unless an experiment says otherwise."""
     aliases: tuple[str, ...] = ()
@@ -149,6 +149,16 @@ def data_dir() -> Path:
 def cache_dir() -> Path:
     """Things that can be made again: tokenised examples, generated demo data, the demo encoder."""
     return home() / "cache"
+
+
+def local_files(name: str, path: str | None) -> Path | None:
+    """The user's own files, or those of a demo set, generated when first asked for; None for any other set."""
+    named = find_set(name)
+    if path or named is None or named.kind != "demo":
+        return Path(path).expanduser() if path else None
+    from oelm_core.data import synthetic
+
+    return synthetic.ensure(named.name, cache_dir())
 
 
 def kept_folder(name: str) -> Path:

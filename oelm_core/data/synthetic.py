@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from oelm_core.errors import NotFound, Refused, did_you_mean
+from oelm_core.data.files import SEPARATOR, new_folder
+from oelm_core.errors import NotFound, did_you_mean, refusing
 
 VERSION = 2
 """Part of the cache folder's name; raise it whenever a change to the grammars changes the text."""
-
-END_OF_TEXT = "<|endoftext|>"
 
 T = TypeVar("T")
 _MASK = (1 << 64) - 1
@@ -31,56 +27,29 @@ def write_sentiment(folder: Path, seed: int = 0, train: int = 16000, valid: int 
 def write_stories(folder: Path, seed: int = 0, train: int = 8000, valid: int = 400) -> None:
     """Writes train.txt and valid.txt, a story a line with `<|endoftext|>` between; no story is in both."""
     told = _different(story, seed, train + valid)
-    _write(folder / "train.txt", _separated(told[:train]))
-    _write(folder / "valid.txt", _separated(told[train:]))
+    for split, stories in (("train", told[:train]), ("valid", told[train:])):
+        _write(folder / f"{split}.txt", (line for story in stories for line in (story, SEPARATOR)))
 
 
-def vocabulary(name: str | None = None) -> list[str]:
-    """Every word of demo-sentiment, demo-stories, or (unsaid) both, sorted, without special tokens.
+def vocabulary() -> list[str]:
+    """Every word of both demo sets, sorted, without special tokens.
 
     Words and signs are separated by single spaces in the text, so splitting at spaces is the whole tokenizer.
     """
-    sources = {"demo-sentiment": review_words, "demo-stories": story_words}
-    chosen = sources.values() if name is None else [_named(name, sources)]
-    return sorted(set().union(*(words() for words in chosen)))
+    return sorted(review_words() | story_words())
 
 
 def ensure(name: str, cache: Path) -> Path:
-    """The folder of a demo set inside `cache`, generated if it is not there yet.
-
-    It is written beside and renamed, so several processes may ask at once and none reads half a file.
-    """
-    writer = _named(name, {"demo-sentiment": write_sentiment, "demo-stories": write_stories})
+    """The folder of a demo set inside `cache`, generated if it is not there yet."""
+    writers = {"demo-sentiment": write_sentiment, "demo-stories": write_stories}
+    if name not in writers:
+        near = did_you_mean(name, writers) or f" Known: {', '.join(writers)}."
+        raise NotFound(f"no demo data named '{name}'.{near}")
     folder = cache / f"{name}-v{VERSION}"
-    if folder.is_dir():
-        return folder
-    try:
-        _generate(folder, writer)
-    except OSError as error:
-        raise Refused(f"cannot write {name} to {cache}: {error.strerror or error}.") from None
+    if not folder.is_dir():
+        with refusing(f"cannot write {name} to {cache}"), new_folder(folder) as draft:
+            writers[name](draft)
     return folder
-
-
-def _generate(folder: Path, writer: Callable[[Path], None]) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-    try:
-        writer(draft)
-        draft.chmod(0o755)
-        os.rename(draft, folder)
-    except OSError:
-        if not folder.is_dir():  # else another process was first, with the same bytes
-            raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
-def _named(name: str, known: dict[str, T]) -> T:
-    if name not in known:
-        raise NotFound(
-            f"no demo data named '{name}'.{did_you_mean(name, known) or ' Known: ' + ', '.join(known) + '.'}"
-        )
-    return known[name]
 
 
 def _different(draw: Callable[[Dice], T], seed: int, count: int) -> list[T]:
@@ -90,10 +59,6 @@ def _different(draw: Callable[[Dice], T], seed: int, count: int) -> list[T]:
     while len(found) < count:
         found[draw(dice)] = None
     return list(found)
-
-
-def _separated(told: list[str]) -> list[str]:
-    return [line for text in told for line in (text, END_OF_TEXT)]
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from msgspec import Struct, structs
 
+from oelm_core.data.files import Source, exclusive, sha256
 from oelm_core.data.tokenizers import tokenizer_hash
-from oelm_core.errors import BadData, Refused
+from oelm_core.errors import BadData
 from oelm_core.runs.folder import read_record, write_record
 
 if TYPE_CHECKING:
@@ -28,19 +27,6 @@ SHARD = 4_000  # documents between two entries in the journal
 
 Progress = Callable[[int, int, "float | None"], None]
 """Called with (documents done, tokens written, fraction of the source or None)."""
-
-
-@dataclass(frozen=True)
-class TextSource:
-    """Documents of one split, and what identifies them."""
-
-    where: str
-    identity: str
-    count: int | None
-    """Documents, where that is known before reading."""
-    characters: int | None
-    """About how much text, where the number of documents is not known."""
-    documents: Callable[[], Iterable[str]]
 
 
 class HeldOut(Struct, frozen=True):
@@ -121,7 +107,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 def write_tokens(
     folder: Path,
     name: str,
-    sources: dict[str, TextSource],
+    sources: dict[str, Source[str]],
     tokenizer: PreTrainedTokenizerFast,
     held_out: HeldOut | None = None,
     progress: Progress | None = None,
@@ -137,35 +123,25 @@ def write_tokens(
     done = read_manifest(folder)
     if done is not None:
         _same_or_refuse(folder, done, plan)
-        verify(folder, done)
+        for about in done.splits.values():
+            file = folder / about.file
+            if not file.is_file() or sha256(file) != about.sha256:
+                raise BadData(f"{file}: does not match its manifest; delete {folder} and prepare it again.")
         return folder
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    # Two preparations into one folder would append to the same files.
+    with exclusive(folder / ".lock", f"{folder}: another process is preparing it; wait for that one to end."):
         journal = _journal(folder, plan)
         _Writer(folder, journal, tokenizer, held_out, progress).run(sources)
         splits = {}
         for split, count in journal.counts.items():
             part = folder / f"{split}.bin.part"
-            splits[split] = SplitFile(count.tokens, count.documents, file=f"{split}.bin", sha256=_sha256(part))
+            splits[split] = SplitFile(count.tokens, count.documents, file=f"{split}.bin", sha256=sha256(part))
             os.replace(part, folder / f"{split}.bin")
         manifest = Manifest(**structs.asdict(plan), splits=splits, created=time.time())
         write_record(folder / "manifest.json", manifest)
         (folder / "journal.json").unlink(missing_ok=True)
     return folder
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Two preparations into one folder would append to the same files: the second is refused."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Refused(f"{folder}: another process is preparing it; wait for that one to end.") from None
-        yield
-    finally:
-        os.close(handle)
 
 
 def _journal(folder: Path, plan: TokenPlan) -> Journal:
@@ -200,84 +176,71 @@ class _Writer:
         self.inner.no_truncation()
         self.inner.no_padding()
         self.dtype = np.dtype(journal.plan.dtype)
-        self.nothing = np.empty(0, self.dtype)
-        self.end = journal.plan.end_token
         self.characters = 0
 
-    def run(self, sources: dict[str, TextSource]) -> None:
-        order = list(sources)
-        finished = order.index(self.journal.split) if self.journal.split in order else 0
+    def run(self, sources: dict[str, Source[str]]) -> None:
+        journal = self.journal
+        # Where the recipe holds out training text, a validation text of its own is left aside.
+        order = [split for split in sources if split == "train" or not self.held_out]
+        finished = order.index(journal.split) if journal.split in order else 0
         for split in order[finished:]:
-            if split == "validation" and self.held_out:
-                continue  # the recipe holds out training text instead
-            skip = self.journal.documents if split == self.journal.split else 0
-            self._split(split, sources[split], skip)
-        counts = self.journal.counts
-        for split in ("train", "validation"):
-            if split in counts and counts[split].tokens == 0:
+            self._split(split, sources[split], skip=journal.documents if split == journal.split else 0)
+        for split, count in journal.counts.items():
+            if count.tokens == 0:
                 raise BadData(
                     f"{sources['train'].where}: no text for the {split} split; is the file empty,"
                     " or data.validation_fraction too small for so few documents?"
                 )
 
-    def _split(self, split: str, source: TextSource, skip: int) -> None:
+    def _split(self, split: str, source: Source[str], skip: int) -> None:
         self.journal.split, self.journal.documents = split, skip
-        targets = [split, "validation"] if split == "train" and self.held_out else [split]
-        for target in targets:
-            self.journal.counts.setdefault(target, SplitCount())
-            self._open_at_journal(target)
+        for target in [split, "validation"] if split == "train" and self.held_out else [split]:
+            count = self.journal.counts.setdefault(target, SplitCount())
+            part = self.folder / f"{target}.bin.part"
+            part.touch()
+            os.truncate(part, count.tokens * self.dtype.itemsize)  # what was written after the last journal entry
+        most = self.journal.plan.max_tokens if split == "train" else None
         shard: list[str] = []
         number = self.characters = 0
-        for number, document in enumerate(source.documents(), 1):
+        for number, document in enumerate(source.read(), 1):
             self.characters += len(document)
             if number > skip:
                 shard.append(document)
                 if len(shard) == SHARD:
                     self._write(split, shard, number, source)
                     shard = []
-            if split == "train" and not shard and self._enough():
+            if most is not None and not shard and self.journal.counts[split].tokens >= most:
                 break
         if shard:
             self._write(split, shard, number, source)
 
-    def _enough(self) -> bool:
-        most = self.journal.plan.max_tokens
-        return most is not None and self.journal.counts["train"].tokens >= most
-
-    def _open_at_journal(self, split: str) -> None:
-        """Cuts away what was written after the last journal entry."""
-        part = self.folder / f"{split}.bin.part"
-        part.touch()
-        os.truncate(part, self.journal.counts[split].tokens * self.dtype.itemsize)
-
-    def _write(self, split: str, shard: list[str], upto: int, source: TextSource) -> None:
-        pieces: dict[str, list[Any]] = {split: []}
-        first = upto - len(shard)
-        for offset, encoded in enumerate(self.inner.encode_batch(shard, add_special_tokens=False)):
-            out = self.held_out is not None and split == "train" and self.held_out.chosen(first + offset)
-            pieces.setdefault("validation" if out else split, []).append(encoded.ids)
-        for target, rows in pieces.items():
-            flat = np.concatenate([np.asarray([*ids, self.end], self.dtype) for ids in rows] or [self.nothing])
+    def _write(self, split: str, shard: list[str], upto: int, source: Source[str]) -> None:
+        pieces: dict[str, list[np.ndarray]] = defaultdict(list)
+        for number, encoded in enumerate(self.inner.encode_batch(shard, add_special_tokens=False), upto - len(shard)):
+            out = self.held_out is not None and split == "train" and self.held_out.chosen(number)
+            tokens = np.asarray([*encoded.ids, self.journal.plan.end_token], self.dtype)
+            pieces["validation" if out else split].append(tokens)
+        for target, documents in pieces.items():
             with open(self.folder / f"{target}.bin.part", "ab") as part:
-                flat.tofile(part)
+                np.concatenate(documents).tofile(part)
                 part.flush()
                 os.fsync(part.fileno())
             count = self.journal.counts[target]
-            count.tokens += len(flat)
-            count.documents += len(rows)
+            count.tokens += sum(map(len, documents))
+            count.documents += len(documents)
         self.journal.documents = upto
         write_record(self.folder / "journal.json", self.journal)
         if self.progress:
-            tokens = sum(count.tokens for count in self.journal.counts.values())
+            tokens_written = sum(count.tokens for count in self.journal.counts.values())
             done, whole = (upto, source.count) if source.count else (self.characters, source.characters)
             most = self.journal.plan.max_tokens if split == "train" else None
-            done, whole = (tokens, most) if most else (done, whole)
-            self.progress(upto, tokens, min(1.0, done / whole) if whole else None)
+            done, whole = (tokens_written, most) if most else (done, whole)
+            self.progress(upto, tokens_written, min(1.0, done / whole) if whole else None)
 
 
 def _plan(
     name: str,
-    sources: dict[str, TextSource],
+    sources: dict[str, Source[str]],
     tokenizer: PreTrainedTokenizerFast,
     held_out: HeldOut | None,
     max_tokens: int | None,
@@ -308,19 +271,3 @@ def _same_or_refuse(folder: Path, made: Manifest, plan: TokenPlan) -> None:
                 f"{folder}: already prepared from {what} ({before}, now {now});"
                 " delete that folder or prepare into another one."
             )
-
-
-def verify(folder: Path, manifest: Manifest) -> None:
-    """Compares every token file with its checksum."""
-    for split in manifest.splits.values():
-        file = folder / split.file
-        if not file.is_file() or _sha256(file) != split.sha256:
-            raise BadData(f"{file}: does not match its manifest; delete {folder} and prepare it again.")
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with open(file, "rb") as content:
-        while block := content.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

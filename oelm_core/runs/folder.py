@@ -6,11 +6,11 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from oelm_core.errors import Refused
+from oelm_core.errors import refusing
 from oelm_core.runs import schema
 from oelm_core.runs.schema import Record, RunRecord, RunState
 
@@ -141,7 +141,7 @@ def create(
     It is filled beside (`fill` adds what else belongs there) and renamed into place, so a full disk leaves nothing
     behind and two runs never share one.
     """
-    with _as_refusal(f"cannot create a run in {root}"):
+    with refusing(f"cannot create a run in {root}"):
         root.mkdir(parents=True, exist_ok=True)
         draft = RunFolder(root / f".new-{_random_hex(6)}")
         draft.path.mkdir()
@@ -173,12 +173,3 @@ def _name_not_taken(root: Path, preset: str, seed: int) -> str:
         run_id = new_run_id(preset, seed)
         if not (root / run_id).exists():
             return run_id
-
-
-@contextlib.contextmanager
-def _as_refusal(what: str) -> Iterator[None]:
-    """Disk and permission errors become one sentence and exit code 4."""
-    try:
-        yield
-    except OSError as error:
-        raise Refused(f"{what}: {error.strerror or error}.") from None

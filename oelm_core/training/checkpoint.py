@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from oelm_core.data.files import sha256
 from oelm_core.errors import BadInput
 from oelm_core.runs.folder import read_record, write_record
 from oelm_core.runs.schema import SCHEMA, Evaluated, Reached, Record
@@ -210,14 +210,6 @@ def flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with open(file, "rb") as content:
-        while block := content.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def steps(folder: Path) -> list[int]:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,7 @@ from oelm_core.config import Shape
 from oelm_core.data import files, packing, synthetic
 from oelm_core.data.classification import Examples, encode
 from oelm_core.data.tokenizers import demo_tokenizer
-from oelm_core.errors import Refused
+from oelm_core.errors import refusing
 from oelm_core.models import seeded
 from oelm_core.training.schedule import BatchPlan
 
@@ -43,28 +39,16 @@ def ensure_demo_encoder(cache: Path, shape: Shape | None = None, say: Callable[[
     folder = cache / f"demo-bert-{key}"
     if (folder / "config.json").is_file():
         return folder
-    try:
+    with refusing(f"cannot write the demo encoder to {cache}"):
         cache.mkdir(parents=True, exist_ok=True)
-        with open(cache / f".demo-bert-{key}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with files.exclusive(cache / f".demo-bert-{key}.lock"):
             if not (folder / "config.json").is_file():
                 say(f"pretraining the demo encoder for {STEPS} steps, once")
-                _make(folder, cache, shape, say)
-    except OSError as error:
-        raise Refused(f"cannot write the demo encoder to {cache}: {error.strerror or error}.") from None
+                model, tokenizer = pretrain(shape, synthetic.ensure("demo-sentiment", cache), say)
+                with files.new_folder(folder) as draft:
+                    model.save_pretrained(draft)
+                    tokenizer.save_pretrained(draft)
     return folder
-
-
-def _make(folder: Path, cache: Path, shape: Shape, say: Callable[[str], None]) -> None:
-    model, tokenizer = pretrain(shape, synthetic.ensure("demo-sentiment", cache), say)
-    draft = Path(tempfile.mkdtemp(dir=cache, prefix=".demo-bert-"))
-    try:
-        model.save_pretrained(draft)
-        tokenizer.save_pretrained(draft)
-        draft.chmod(0o755)
-        os.rename(draft, folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def pretrain(shape: Shape, data: Path, say: Callable[[str], None], steps: int = STEPS) -> tuple[Any, Any]:

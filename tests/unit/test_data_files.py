@@ -32,7 +32,7 @@ def load(path: Path, cache: Path | None = None, **settings: Any) -> classificati
     from tests.training_runs import BERT
 
     chosen = build_experiment({**BERT, "data": data(path, **settings).model_dump()}, "test")
-    return classification.load(chosen, word_tokenizer(WORDS), cache)
+    return classification.load(chosen, word_tokenizer(WORDS), cache or path.parent / "cache")
 
 
 def pair_of_files(folder: Path, header: str = "sentence\tlabel") -> Path:

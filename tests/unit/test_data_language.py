@@ -13,6 +13,7 @@ import pytest
 
 from oelm_core.config import Data, build_experiment
 from oelm_core.data import language, prepare, token_files
+from oelm_core.data.files import Source
 from oelm_core.data.tokenizers import word_tokenizer
 from oelm_core.errors import BadInput, NotFound, Refused
 from tests.training_runs import GPT
@@ -97,14 +98,14 @@ def test_an_interrupted_preparation_goes_on_and_gives_the_same_files(
     sources = prepare.text_sources("mine", str(texts))
     whole = token_files.write_tokens(tmp_path / "whole", "mine", sources, tokenizer, held_out)
     read = {"documents": 0}
-    original = sources["train"].documents
+    original = sources["train"].read
 
     def counted() -> Iterator[str]:
         for document in original():
             read["documents"] += 1
             yield document
 
-    watched = {**sources, "train": token_files.TextSource("x", sources["train"].identity, None, None, counted)}
+    watched = {**sources, "train": Source("x", sources["train"].identity, counted)}
     broken = tmp_path / "broken"
     for stop_at in (4, 7, 16):
 

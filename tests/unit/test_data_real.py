@@ -40,7 +40,7 @@ def test_xnli_pairs_carry_names_for_labels_and_segments(tmp_path: Path) -> None:
     chosen = Data(name="xnli", path=str(ROOT / "xnli"), classes=3)
     rows = list(classification.files.read_rows(ROOT / "xnli" / "en.dev.tsv"))
     source = classification.Source("xnli", "x", lambda: rows)
-    found = classification.tokenise(rows, chosen, 3, tokenizer, source, "validation")
+    found = classification.tokenise(source, chosen, tokenizer, "validation")
     assert np.bincount(found.labels).tolist() == [830, 830, 830]
     reference = tokenizer(rows[0]["sentence1"], rows[0]["sentence2"])
     assert found.tokens[: found.starts[1]].tolist() == reference["input_ids"]

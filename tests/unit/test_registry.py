@@ -116,7 +116,8 @@ def test_a_data_set_is_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     folder = prepare.prepare("toys")
     assert (folder, asked) == (sets.kept_folder("toys"), list(places.values()))
     assert sets.available("toys") == (True, str(folder))
-    loaded = classification.load(build_experiment(toy_family, "toy"), word_tokenizer(["a", "good", "bad", "toy"]))
+    words = word_tokenizer(["a", "good", "bad", "toy"])
+    loaded = classification.load(build_experiment(toy_family, "toy"), words, tmp_path)
     assert loaded.train.labels.tolist() == [1, 0]
     toy = build_experiment(toy_family, "toy")
     assert "Toys-2" in str([row.cells["name"] for row in tree_rows(Catalogue({toy.id: toy}), [], {"family/toy"})])

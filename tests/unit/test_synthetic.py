@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from oelm_core.data import synthetic
+from oelm_core.data.files import SEPARATOR
 from oelm_core.data.synthetic import Dice
 from oelm_core.errors import NotFound, Refused
 
@@ -43,7 +44,7 @@ def _reviews(cache: Path, split: str) -> list[tuple[str, int]]:
 
 def _stories(cache: Path, split: str) -> list[str]:
     text = (synthetic.ensure("demo-stories", cache) / f"{split}.txt").read_text()
-    return [story.strip() for story in text.split(synthetic.END_OF_TEXT) if story.strip()]
+    return [story.strip() for story in text.split(SEPARATOR) if story.strip()]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -80,8 +81,8 @@ def _both(cache: Path) -> list[str]:
 def test_the_vocabulary_is_exactly_the_words_that_occur(cache: Path) -> None:
     reviews = {word for sentence, _ in _reviews(cache, "train") for word in sentence.split(" ")}
     told = {word for story in _stories(cache, "train") for word in story.split(" ")}
-    assert synthetic.vocabulary("demo-sentiment") == sorted(reviews)
-    assert synthetic.vocabulary("demo-stories") == sorted(told)
+    assert synthetic.review_words() == reviews
+    assert synthetic.story_words() == told
     assert synthetic.vocabulary() == sorted(reviews | told)
 
 
@@ -142,7 +143,7 @@ def _logistic_accuracy(train: list[tuple[str, int]], valid: list[tuple[str, int]
     """Word counts into a linear classifier, trained to convergence by Newton's method."""
     import numpy as np
 
-    column = {word: number for number, word in enumerate(synthetic.vocabulary("demo-sentiment"))}
+    column = {word: number for number, word in enumerate(sorted(synthetic.review_words()))}
 
     def matrix(rows: list[tuple[str, int]]) -> tuple[np.ndarray, np.ndarray]:
         counts = np.zeros((len(rows), len(column) + 1))
