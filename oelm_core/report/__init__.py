@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from oelm_core.errors import BadInput
+
 if TYPE_CHECKING:
     from oelm_core.compare.comparison import Comparison, Finding
     from oelm_core.report.document import Report
@@ -43,8 +45,6 @@ FORMATS = {
 
 
 def format_named(name: str) -> ExportFormat:
-    from oelm_core.errors import BadInput
-
     if name not in FORMATS:
         raise BadInput(f"--format {name}: write one of {', '.join(FORMATS)}.")
     return FORMATS[name]
@@ -52,8 +52,6 @@ def format_named(name: str) -> ExportFormat:
 
 def format_of_file(file_name: str) -> ExportFormat:
     """The format that the file's ending asks for."""
-    from oelm_core.errors import BadInput
-
     ending = PurePath(file_name).suffix.lower()
     for one in FORMATS.values():
         if f".{one.ending}" == ending:

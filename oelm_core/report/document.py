@@ -8,21 +8,8 @@ from typing import NamedTuple
 
 from oelm_core.compare.comparison import GRADES, Arm, Comparison, Finding, Group
 from oelm_core.compare.settings import settings_of, shown
-from oelm_core.report.tables import (
-    References,
-    ReportTable,
-    ablation_table,
-    across_table,
-    curve_table,
-    fairness_table,
-    group_title,
-    measures_table,
-    parameters_table,
-    recipe_table,
-    results_table,
-    significance_table,
-    timing_table,
-)
+from oelm_core.report import tables
+from oelm_core.report.tables import References, ReportTable, group_title
 from oelm_core.report.translations import Translations
 
 Row = Mapping[str, str | int | float | None]
@@ -86,12 +73,12 @@ def comparison_report(comparison: Comparison, lang: str = "en") -> Report:
         _recipe(comparison, translate),
         _results(comparison, translate, references),
         _fairness(comparison, translate),
-        ReportSection(translate("Parameters"), tables=tuple(parameters_table(group, translate) for group in groups)),
+        ReportSection(translate("Parameters"), tables=tuple(tables.parameters(group, translate) for group in groups)),
         ReportSection(
-            translate("Timing"), tables=tuple(timing_table(group, translate, references) for group in groups)
+            translate("Timing"), tables=tuple(tables.timing(group, translate, references) for group in groups)
         ),
         _curves(comparison, translate),
-        ReportSection(translate("Significance"), tables=(significance_table(comparison, translate),)),
+        ReportSection(translate("Significance"), tables=(tables.significance(comparison, translate),)),
         _findings(published, published, comparison.published, translate),
         _reproduce(comparison, translate),
         ReportSection(translate("Footnotes"), items=(*comparison.footnotes, *references.lines())),
@@ -117,7 +104,7 @@ def audit_report(findings: Sequence[Finding], lang: str = "en") -> Report:
 
 
 def _findings(heading: str, title: str, findings: Sequence[Finding], translate: Translations) -> ReportSection:
-    table = fairness_table(findings, translate, title, with_source=True)
+    table = tables.fairness(findings, translate, title, with_source=True)
     return ReportSection(heading, tables=(table,), findings=tuple(findings))
 
 
@@ -127,7 +114,6 @@ def _is_empty(section: ReportSection) -> bool:
 
 
 def _recipe(comparison: Comparison, translate: Translations) -> ReportSection:
-    tables = tuple(recipe_table(group, translate) for group in comparison.groups)
     texts = []
     for group in comparison.groups:
         if not group.same or not group.arms:
@@ -145,16 +131,17 @@ def _recipe(comparison: Comparison, translate: Translations) -> ReportSection:
             if label in group.same
         ]
         texts.append(f"{group_title(group)}: {'; '.join(facts)}.")
-    return ReportSection(translate("Recipe"), tuple(texts), tables)
+    recipes = tuple(tables.recipe(group, translate) for group in comparison.groups)
+    return ReportSection(translate("Recipe"), tuple(texts), recipes)
 
 
 def _results(comparison: Comparison, translate: Translations, references: References) -> ReportSection:
-    tables: list[ReportTable] = []
+    found: list[ReportTable] = []
     for group in comparison.groups:
-        tables += [results_table(group, translate, references), measures_table(group, translate)]
-        tables.append(ablation_table(group, translate))
-    tables.append(across_table(comparison, translate))
-    return ReportSection(translate("Results"), tables=tuple(tables))
+        found += [tables.results(group, translate, references), tables.measures(group, translate)]
+        found.append(tables.ablation(group, translate))
+    found.append(tables.across(comparison, translate))
+    return ReportSection(translate("Results"), tables=tuple(found))
 
 
 def _curves(comparison: Comparison, translate: Translations) -> ReportSection:
@@ -170,22 +157,22 @@ def _curves(comparison: Comparison, translate: Translations) -> ReportSection:
             if lines:
                 title = f"{group_title(group)}: {translate(where)}, {translate(key.removeprefix('train_'))}"
                 charts.append(ReportChart(title, translate("Step"), key, lines, logarithmic=key == "perplexity"))
-    tables = tuple(curve_table(group, translate) for group in comparison.groups)
-    return ReportSection(translate("Curves"), tables=tables, charts=tuple(charts))
+    numbers = tuple(tables.curve(group, translate) for group in comparison.groups)
+    return ReportSection(translate("Curves"), tables=numbers, charts=tuple(charts))
 
 
 def _fairness(comparison: Comparison, translate: Translations) -> ReportSection:
-    tables, texts = [], []
+    audits, texts = [], []
     for group in comparison.groups:
         title = group_title(group)
         if group.same:
             texts.append(f"{title}. {translate('Same in all arms')}: {', '.join(map(translate, group.same))}.")
         if group.audit:
-            tables.append(fairness_table(group.audit, translate, title))
+            audits.append(tables.fairness(group.audit, translate, title))
         elif group.pairs:
             texts.append(f"{title}: {translate('No differences found.')}")
     findings = tuple(finding for group in comparison.groups for finding in group.audit)
-    return ReportSection(translate("Fairness"), tuple(texts), tuple(tables), findings)
+    return ReportSection(translate("Fairness"), tuple(texts), tuple(audits), findings)
 
 
 def _reproduce(comparison: Comparison, translate: Translations) -> ReportSection:

@@ -1,12 +1,16 @@
-"""A self-contained HTML report: tables, findings, curves with hover values, in one file that needs no network."""
+"""A self-contained HTML report: tables, findings, curves with hover values, in one file that needs no network.
+
+Style (light, dark, print) and script (hover values) are in page.html, beside this module.
+"""
 
 from __future__ import annotations
 
 from html import escape
+from pathlib import Path
+from string import Template
 
 from oelm_core.compare.comparison import Finding
 from oelm_core.report.document import Report, ReportSection
-from oelm_core.report.page import SCRIPT, STYLE
 from oelm_core.report.svg import svg_chart
 from oelm_core.report.tables import GRADE_MARKS, MARKS, ReportTable
 from oelm_core.report.translations import Translations
@@ -19,15 +23,13 @@ def render_html(report: Report) -> str:
         for place, section in enumerate(report.sections)
     )
     links = "".join(f'<a href="#s{place}">{escape(s.heading)}</a>' for place, s in enumerate(report.sections))
-    language = "zh-Hans" if report.lang == "zh" else "en"
-    theme = "明/暗" if report.lang == "zh" else "light / dark"
-    return (
-        f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(report.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f'<header><h1>{escape(report.title)}</h1><button id="theme" type="button">{theme}</button></header>\n'
-        f"<nav>{links}</nav>\n{body}\n</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
+    page = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
+    return page.substitute(
+        language="zh-Hans" if report.lang == "zh" else "en",
+        theme="明/暗" if report.lang == "zh" else "light / dark",
+        title=escape(report.title),
+        links=links,
+        body=body,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Pair, SignificanceTest
@@ -32,9 +33,11 @@ GRADE_MARKS = {"breaks": "✗", "confounds": "⚠", "note": "·"}
 REFUTED, OTHER = "⚠", "≠"
 """Marks of a published figure: contradicted by what else was published; of another network or recipe than was run."""
 
-Column = tuple[str, str, Sequence[str]]
-"""Heading, l or r, cells."""
 Value = TypeVar("Value")
+Item = TypeVar("Item")
+"""What a row is about: an arm, a finding, a step, ..."""
+Column = tuple[str, str, Callable[[Item], str]]
+"""Heading, l or r, what it says of an item."""
 
 
 @dataclass(frozen=True)
@@ -74,34 +77,49 @@ def group_title(group: Group) -> str:
 
 
 def _table(
-    title: str, translate: Translations, columns: Sequence[Column], *, keep: int = 1, strong: tuple[int, ...] = ()
+    title: str,
+    translate: Translations,
+    items: Sequence[Item],
+    columns: Sequence[Column[Item]],
+    *,
+    keep: int = 1,
+    strong: tuple[int, ...] = (),
 ) -> ReportTable:
-    """A table by its columns; one that says nothing is dropped, but the first `keep` stay."""
+    """One row an item; a column that says nothing is dropped, but the first `keep` stay."""
+    filled = [(translate(heading), align, [show(item) for item in items]) for heading, align, show in columns]
     used = [
         column
-        for place, column in enumerate(columns)
+        for place, column in enumerate(filled)
         if place < keep or any(cell not in ("", DASH) for cell in column[2])
     ]
-    if len(used) < 2 or not used[0][2]:
+    if len(used) < 2 or not items:
         return ReportTable(title)
     headings, aligns, cells = zip(*used, strict=True)
-    return ReportTable(title, tuple(map(translate, headings)), "".join(aligns), tuple(zip(*cells, strict=True)), strong)
+    return ReportTable(title, headings, "".join(aligns), tuple(zip(*cells, strict=True)), strong)
+
+
+def _arm_id(arm: Arm) -> str:
+    return arm.id
 
 
 def _cell(value: Value | None, show: Callable[[Value], str]) -> str:
     return DASH if value is None else show(value)
 
 
-def _mean(arm: Arm, measure: str, show: Callable[[float], str]) -> str:
-    return _cell(arm.mean(measure), show)
+def _mean(measure: str, show: Callable[[float], str]) -> Callable[[Arm], str]:
+    return lambda arm: _cell(arm.mean(measure), show)
 
 
-def _spread(arm: Arm, measure: str, show: Callable[[float], str]) -> str:
-    return _cell(arm.measures.get(measure), lambda found: with_spread(found.mean, found.std, show))
+def _spread(measure: str, show: Callable[[float], str]) -> Callable[[Arm], str]:
+    return lambda arm: _cell(arm.measures.get(measure), lambda found: with_spread(found.mean, found.std, show))
+
+
+def _against_baseline(group: Group, show: Callable[[Pair], str]) -> Callable[[Arm], str]:
+    return lambda arm: _cell(group.pair(arm.id), show)
 
 
 def _show_metric(name: str) -> Callable[[float], str]:
-    return lambda value: metric_value(name, value, unit=True)
+    return partial(metric_value, name, unit=True)
 
 
 def _share(value: float) -> str:
@@ -113,9 +131,9 @@ def _headline(arm: Arm, group: Group) -> str:
     return with_spread(found.mean, found.std, _show_metric(group.metric)) if found else "no result"
 
 
-def _gap(group: Group, pair: Pair | None, references: References | None = None) -> str:
+def _gap(group: Group, pair: Pair, references: References | None = None) -> str:
     """The gap, with ✗ when the audit says that the comparison is broken; why goes to the references."""
-    if pair is None or pair.delta is None:
+    if pair.delta is None:
         return DASH
     text, broken = gap(group.metric, pair.delta), group.broken(pair.arm)
     if broken is None:
@@ -143,123 +161,98 @@ def _published(
     return "".join(f"{mark} " for mark, is_so in ((REFUTED, why), (OTHER, differs)) if is_so) + text + source
 
 
-def _verdict(pair: Pair | None, translate: Translations) -> str:
-    if pair is None or pair.verdict == "no target":
-        return DASH
-    return f"{MARKS[pair.verdict]} {translate(pair.verdict)}"
+def _verdict(pair: Pair, translate: Translations) -> str:
+    return DASH if pair.verdict == "no target" else f"{MARKS[pair.verdict]} {translate(pair.verdict)}"
 
 
-def results_table(group: Group, translate: Translations, references: References | None = None) -> ReportTable:
+def results(group: Group, translate: Translations, references: References | None = None) -> ReportTable:
     """The experiment matrix: one row an arm, the baseline first."""
-    arms, metric = group.arms, group.metric
-    pairs = [group.pair(arm.id) for arm in arms]
-    intervals = [pair.interval if pair else None for pair in pairs]
-    return _table(
-        group_title(group),
-        translate,
-        [
-            ("Arm", "l", [arm.id for arm in arms]),
-            ("Method", "l", [arm.method for arm in arms]),
-            (f"{translate(metric)} {ARROWS[group.direction]}", "r", [_headline(arm, group) for arm in arms]),
-            ("Gap", "r", [_gap(group, pair, references) for pair in pairs]),
-            ("95 % interval", "r", [_cell(bounds, lambda v: interval(metric, v)) for bounds in intervals]),
-            ("p", "r", [_cell(pair.p if pair else None, p_number) for pair in pairs]),
-            ("Kept", "r", [_cell(pair.retention if pair else None, _share) for pair in pairs]),
-            ("Target", "l", [_verdict(pair, translate) for pair in pairs]),
-            ("Seeds", "r", [str(len(arm.seeds)) for arm in arms]),
-            ("Published", "r", [_published(arm, metric, _show_metric(metric), references, cite=True) for arm in arms]),
-        ],
-        keep=3,
-        strong=tuple(place for place, arm in enumerate(arms) if arm.id == group.baseline),
-    )
+    metric, against = group.metric, partial(_against_baseline, group)
+    columns: list[Column[Arm]] = [
+        ("Arm", "l", _arm_id),
+        ("Method", "l", lambda arm: arm.method),
+        (f"{translate(metric)} {ARROWS[group.direction]}", "r", lambda arm: _headline(arm, group)),
+        ("Gap", "r", against(lambda pair: _gap(group, pair, references))),
+        ("95 % interval", "r", against(lambda pair: _cell(pair.interval, partial(interval, metric)))),
+        ("p", "r", against(lambda pair: _cell(pair.p, p_number))),
+        ("Kept", "r", against(lambda pair: _cell(pair.retention, _share))),
+        ("Target", "l", against(lambda pair: _verdict(pair, translate))),
+        ("Seeds", "r", lambda arm: str(len(arm.seeds))),
+        ("Published", "r", lambda arm: _published(arm, metric, _show_metric(metric), references, cite=True)),
+    ]
+    strong = tuple(place for place, arm in enumerate(group.arms) if arm.id == group.baseline)
+    return _table(group_title(group), translate, group.arms, columns, keep=3, strong=strong)
 
 
-def measures_table(group: Group, translate: Translations) -> ReportTable:
-    def column(heading: str, measure: str, show: Callable[[float], str]) -> Column:
-        return heading, "r", [_spread(arm, measure, show) for arm in group.arms]
-
+def measures(group: Group, translate: Translations) -> ReportTable:
     others = [("Loss", "loss"), ("F1", "f1"), ("matthews", "matthews"), ("mismatched_accuracy", "mismatched_accuracy")]
-    return _table(
-        translate("More measures"),
-        translate,
-        [
-            ("Arm", "l", [arm.id for arm in group.arms]),
-            column("Final", "final", _show_metric(group.metric)),
-            *(column(heading, name, _show_metric(name)) for heading, name in others if name != group.metric),
-            column("Steps to 80 %", "reached_80_step", whole),
-            column("Time to 80 %", "reached_80_seconds", duration_words),
-            column("Steps to 90 %", "reached_90_step", whole),
-            column("Time to 90 %", "reached_90_seconds", duration_words),
-        ],
-    )
+    columns: list[Column[Arm]] = [
+        ("Arm", "l", _arm_id),
+        ("Final", "r", _spread("final", _show_metric(group.metric))),
+        *((heading, "r", _spread(name, _show_metric(name))) for heading, name in others if name != group.metric),
+        ("Steps to 80 %", "r", _spread("reached_80_step", whole)),
+        ("Time to 80 %", "r", _spread("reached_80_seconds", duration_words)),
+        ("Steps to 90 %", "r", _spread("reached_90_step", whole)),
+        ("Time to 90 %", "r", _spread("reached_90_seconds", duration_words)),
+    ]
+    return _table(translate("More measures"), translate, group.arms, columns)
 
 
-def parameters_table(group: Group, translate: Translations) -> ReportTable:
-    def frozen_share(arm: Arm) -> float | None:
+def parameters(group: Group, translate: Translations) -> ReportTable:
+    def frozen_share(arm: Arm) -> str:
         frozen, total = arm.mean("frozen"), arm.mean("total")
-        return frozen / total if frozen is not None and total else None
+        return _share(frozen / total) if frozen is not None and total else DASH
 
-    arms = group.arms
-    savings = [pair.parameter_saving if (pair := group.pair(arm.id)) else None for arm in arms]
-    return _table(
-        group_title(group),
-        translate,
-        [
-            ("Arm", "l", [arm.id for arm in arms]),
-            ("Total", "r", [_mean(arm, "total", whole) for arm in arms]),
-            ("Trainable", "r", [_mean(arm, "trainable", whole) for arm in arms]),
-            ("Frozen", "r", [_mean(arm, "frozen", whole) for arm in arms]),
-            ("Frozen share", "r", [_cell(frozen_share(arm), _share) for arm in arms]),
-            ("Saved", "r", [_cell(saving, _share) for saving in savings]),
-            ("Checkpoint", "r", [_mean(arm, "checkpoint_bytes", size) for arm in arms]),
-        ],
-    )
+    columns: list[Column[Arm]] = [
+        ("Arm", "l", _arm_id),
+        ("Total", "r", _mean("total", whole)),
+        ("Trainable", "r", _mean("trainable", whole)),
+        ("Frozen", "r", _mean("frozen", whole)),
+        ("Frozen share", "r", frozen_share),
+        ("Saved", "r", _against_baseline(group, lambda pair: _cell(pair.parameter_saving, _share))),
+        ("Checkpoint", "r", _mean("checkpoint_bytes", size)),
+    ]
+    return _table(group_title(group), translate, group.arms, columns)
 
 
-def timing_table(group: Group, translate: Translations, references: References | None = None) -> ReportTable:
-    arms = group.arms
-    if not any("step_time" in arm.measures or "seconds" in arm.measures for arm in arms):
+def timing(group: Group, translate: Translations, references: References | None = None) -> ReportTable:
+    if not any("step_time" in arm.measures or "seconds" in arm.measures for arm in group.arms):
         return ReportTable(translate("Timing"))
-    deltas = [pair.step_time_delta if (pair := group.pair(arm.id)) else None for arm in arms]
-    return _table(
-        group_title(group),
-        translate,
-        [
-            ("Arm", "l", [arm.id for arm in arms]),
-            ("Runs", "r", [str(len(arm.runs)) for arm in arms]),
-            ("Per step", "r", [_spread(arm, "step_time", step_time) for arm in arms]),
-            ("Gap", "r", [_cell(delta, relative) for delta in deltas]),
-            ("Median", "r", [_mean(arm, "step_time_median", step_time) for arm in arms]),
-            ("p95", "r", [_mean(arm, "step_time_p95", step_time) for arm in arms]),
-            ("Tokens/s", "r", [_mean(arm, "tokens_per_s", whole) for arm in arms]),
-            ("Total time", "r", [_mean(arm, "seconds", duration_words) for arm in arms]),
-            ("Peak memory", "r", [_mean(arm, "memory", size) for arm in arms]),
-            ("Published", "r", [_published(arm, "step_time", step_time, references) for arm in arms]),
-        ],
-    )
+    columns: list[Column[Arm]] = [
+        ("Arm", "l", _arm_id),
+        ("Runs", "r", lambda arm: str(len(arm.runs))),
+        ("Per step", "r", _spread("step_time", step_time)),
+        ("Gap", "r", _against_baseline(group, lambda pair: _cell(pair.step_time_delta, relative))),
+        ("Median", "r", _mean("step_time_median", step_time)),
+        ("p95", "r", _mean("step_time_p95", step_time)),
+        ("Tokens/s", "r", _mean("tokens_per_s", whole)),
+        ("Total time", "r", _mean("seconds", duration_words)),
+        ("Peak memory", "r", _mean("memory", size)),
+        ("Published", "r", lambda arm: _published(arm, "step_time", step_time, references)),
+    ]
+    return _table(group_title(group), translate, group.arms, columns)
 
 
-def curve_table(group: Group, translate: Translations, most_rows: int = 12) -> ReportTable:
+def curve(group: Group, translate: Translations, most_rows: int = 12) -> ReportTable:
     """Validation metric by step, mean over seeds; long curves are thinned evenly, the last step kept."""
-    by_arm: list[dict[int, float]] = []
+    by_arm: dict[str, dict[int, list[float]]] = {arm.id: {} for arm in group.arms}
     for arm in group.arms:
-        collected: dict[int, list[float]] = {}
         for curve in arm.curves.get(group.metric, ()):
             for step, value in curve.points:
-                collected.setdefault(step, []).append(value)
-        by_arm.append({step: sum(values) / len(values) for step, values in collected.items()})
-    steps = sorted({step for arm in by_arm for step in arm})
-    stride = -(-len(steps) // most_rows) if steps else 1
-    chosen = [step for place, step in enumerate(reversed(steps)) if place % stride == 0][::-1]
+                by_arm[arm.id].setdefault(step, []).append(value)
+    steps = sorted({step for values in by_arm.values() for step in values})
+    stride = -(-len(steps) // most_rows) or 1
     show = _show_metric(group.metric)
-    columns: list[Column] = [("Step", "r", [whole(step) for step in chosen])]
-    for arm, values in zip(group.arms, by_arm, strict=True):
-        columns.append((arm.id, "r", [_cell(values.get(step), show) for step in chosen]))
+
+    def mean(name: str) -> Callable[[int], str]:
+        return lambda step: _cell(by_arm[name].get(step), lambda values: show(sum(values) / len(values)))
+
     title = f"{translate('Validation curve')}: {group.dataset}, {translate(group.metric)}"
-    return _table(title, translate, columns)
+    columns: list[Column[int]] = [("Step", "r", whole), *((name, "r", mean(name)) for name in by_arm)]
+    return _table(title, translate, steps[::-1][::stride][::-1], columns)
 
 
-def across_table(comparison: Comparison, translate: Translations) -> ReportTable:
+def across(comparison: Comparison, translate: Translations) -> ReportTable:
     """One line per data set and arm, then the mean per method where it is over several data sets of one metric."""
     title = translate("Across data sets")
     pairs = [(group, pair) for group in comparison.groups for pair in group.pairs if pair.delta is not None]
@@ -281,7 +274,7 @@ def across_table(comparison: Comparison, translate: Translations) -> ReportTable
     return ReportTable(title, tuple(map(translate, headings)), "llrrrr", tuple(rows))
 
 
-def ablation_table(group: Group, translate: Translations) -> ReportTable:
+def ablation(group: Group, translate: Translations) -> ReportTable:
     """Frozen arms by how Q/K start, against the first orthonormal one; empty unless some start otherwise."""
     title = f"{translate('Ablation')}: {group.dataset}"
     frozen = [(arm, settings) for arm in group.arms if (settings := settings_of(arm.config))["freeze"]]
@@ -299,7 +292,7 @@ def ablation_table(group: Group, translate: Translations) -> ReportTable:
     return ReportTable(title, tuple(map(translate, headings)), "llrrr", tuple(rows))
 
 
-def significance_table(comparison: Comparison, translate: Translations) -> ReportTable:
+def significance(comparison: Comparison, translate: Translations) -> ReportTable:
     rows = []
     for group in comparison.groups:
         for pair in group.pairs:
@@ -323,26 +316,32 @@ def _test_row(group: Group, pair: Pair, test: SignificanceTest) -> tuple[str, ..
     )
 
 
-def fairness_table(
+def fairness(
     findings: Sequence[Finding], translate: Translations, title: str, *, with_source: bool = False
 ) -> ReportTable:
-    columns: list[Column] = [
-        ("Grade", "l", [f"{GRADE_MARKS[f.grade]} {translate(f.grade)}" for f in findings]),
-        ("What", "l", [f.what for f in findings]),
-        ("Arms", "l", [", ".join(f.arms) for f in findings]),
-        ("Why", "l", [f.why for f in findings]),
-        ("Settle with", "l", [f.settle_with or DASH for f in findings]),
+    columns: list[Column[Finding]] = [
+        ("Grade", "l", lambda finding: f"{GRADE_MARKS[finding.grade]} {translate(finding.grade)}"),
+        ("What", "l", lambda finding: finding.what),
+        ("Arms", "l", lambda finding: ", ".join(finding.arms)),
+        ("Why", "l", lambda finding: finding.why),
+        ("Settle with", "l", lambda finding: finding.settle_with or DASH),
     ]
     if with_source:
-        columns.append(("Source", "l", [f.source or DASH for f in findings]))
-    return _table(title, translate, columns, keep=4)
+        columns.append(("Source", "l", lambda finding: finding.source or DASH))
+    return _table(title, translate, findings, columns, keep=4)
 
 
-def recipe_table(group: Group, translate: Translations) -> ReportTable:
+def recipe(group: Group, translate: Translations) -> ReportTable:
     """Only the settings in which the arms differ."""
-    every = [settings_of(arm.config) for arm in group.arms]
-    names = [name for name in LABELS if any(s.get(name) != every[0].get(name) for s in every)]
-    columns: list[Column] = [("Setting", "l", [translate(LABELS[name]) for name in names])]
-    for arm, settings in zip(group.arms, every, strict=True):
-        columns.append((arm.id, "l", [shown(name, settings.get(name)) for name in names]))
-    return _table(group_title(group), translate, columns, keep=len(columns))
+    every = {arm.id: settings_of(arm.config) for arm in group.arms}
+    first = next(iter(every.values()), {})
+    names = [name for name in LABELS if any(one.get(name) != first.get(name) for one in every.values())]
+
+    def setting(arm: str) -> Callable[[str], str]:
+        return lambda name: shown(name, every[arm].get(name))
+
+    columns: list[Column[str]] = [
+        ("Setting", "l", lambda name: translate(LABELS[name])),
+        *((arm, "l", setting(arm)) for arm in every),
+    ]
+    return _table(group_title(group), translate, names, columns, keep=len(columns))

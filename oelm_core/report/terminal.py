@@ -5,15 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oelm_core.compare.comparison import Comparison, Finding, Group
-from oelm_core.report.tables import (
-    GRADE_MARKS,
-    References,
-    ReportTable,
-    across_table,
-    parameters_table,
-    results_table,
-    timing_table,
-)
+from oelm_core.report import tables
+from oelm_core.report.tables import GRADE_MARKS, References, ReportTable
 from oelm_core.report.translations import Translations
 
 if TYPE_CHECKING:
@@ -37,7 +30,7 @@ def terminal_report(comparison: Comparison, lang: str = "en") -> RichGroup:
         parts.append(Text(f"{comparison.study.title}: {comparison.study.question}", style="bold"))
     for group in comparison.groups:
         parts += [Text(), *_group(group, translate, references)]
-    across = across_table(comparison, translate)
+    across = tables.across(comparison, translate)
     if across.rows:
         parts += [Text(), FittingTable(across)]
     if comparison.published:
@@ -51,12 +44,12 @@ def terminal_report(comparison: Comparison, lang: str = "en") -> RichGroup:
 def _group(group: Group, translate: Translations, references: References) -> list[RenderableType]:
     from rich.text import Text
 
-    parts: list[RenderableType] = [FittingTable(results_table(group, translate, references))]
+    parts: list[RenderableType] = [FittingTable(tables.results(group, translate, references))]
     for pair in group.pairs:
         verdict = "" if pair.verdict == "no target" else f" Target {pair.verdict}: {pair.verdict_why}."
         parts.append(Text(f"{pair.arm}: {pair.words}{verdict}"))
-    timing = timing_table(group, translate, references)
-    for title, table in (("Parameters", parameters_table(group, translate)), ("Timing", timing)):
+    timing = tables.timing(group, translate, references)
+    for title, table in (("Parameters", tables.parameters(group, translate)), ("Timing", timing)):
         if table.rows:
             parts += [Text(), FittingTable(table, translate(title))]
     if group.audit or group.pairs:

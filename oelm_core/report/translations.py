@@ -1,168 +1,12 @@
-"""The Chinese of a report's headings and of the CSV's columns. What the audit says stays English."""
+"""A report's headings and the CSV's columns in another language. What the audit says stays English."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from oelm_core.errors import BadInput
 
 LANGUAGES = ("en", "zh")
-
-ZH = {
-    "Comparison": "对比",
-    "Question": "研究问题",
-    "Recipe": "实验配置",
-    "Results": "结果",
-    "More measures": "其他指标",
-    "Parameters": "参数量",
-    "Timing": "计时",
-    "Validation curve": "验证曲线",
-    "Curves": "曲线",
-    "Across data sets": "跨数据集对比",
-    "Ablation": "消融实验",
-    "Significance": "显著性",
-    "Fairness": "公平性审查",
-    "Published figures": "已发表数据审查",
-    "How to reproduce": "复现方法",
-    "Footnotes": "脚注",
-    "Arm": "实验",
-    "Method": "方法",
-    "Data set": "数据集",
-    "Baseline": "基线",
-    "Gap": "差距",
-    "95 % interval": "95 % 置信区间",
-    "Kept": "保留比例",
-    "Target": "目标",
-    "Seeds": "种子数",
-    "Published": "已发表",
-    "Final": "最终",
-    "Loss": "损失",
-    "F1": "F1",
-    "Steps to 80 %": "达到 80 % 步数",
-    "Steps to 90 %": "达到 90 % 步数",
-    "Time to 80 %": "达到 80 % 用时",
-    "Time to 90 %": "达到 90 % 用时",
-    "Total": "总参数",
-    "Trainable": "可训练",
-    "Frozen": "冻结",
-    "Frozen share": "冻结比例",
-    "Saved": "节省",
-    "Checkpoint": "检查点",
-    "Per step": "每步时间",
-    "Median": "中位数",
-    "p95": "p95",
-    "Tokens/s": "词元/秒",
-    "Total time": "总用时",
-    "Peak memory": "峰值内存",
-    "Runs": "运行次数",
-    "Step": "步数",
-    "Test": "检验",
-    "n": "n",
-    "p": "p",
-    "In words": "说明",
-    "Grade": "等级",
-    "What": "项目",
-    "Arms": "涉及实验",
-    "Why": "原因",
-    "Settle with": "对照实验",
-    "Source": "来源",
-    "Setting": "设置",
-    "Mean": "平均",
-    "Q/K start": "Q/K 初始化",
-    "Row norm": "行范数",
-    "breaks": "破坏对比",
-    "confounds": "混淆因素",
-    "note": "注意",
-    "met": "达成",
-    "missed": "未达成",
-    "unknown": "未知",
-    "no target": "无目标",
-    "Same in all arms": "各实验相同",
-    "No differences found.": "未发现差异。",
-    "Code commit": "代码提交",
-    "Versions": "版本",
-    "accuracy": "准确率",
-    "perplexity": "困惑度",
-    "loss": "损失",
-    "f1": "F1",
-    "matthews": "Matthews 相关系数",
-    "validation": "验证",
-    "training": "训练",
-    # settings, as in compare.settings.LABELS
-    "data": "数据",
-    "data used": "使用的数据",
-    "validation split": "验证集划分",
-    "sequence length": "序列长度",
-    "tokenizer": "分词器",
-    "model": "模型",
-    "model sizes": "模型规模",
-    "dropout": "dropout",
-    "pretrained or from scratch": "预训练或从头训练",
-    "training length": "训练长度",
-    "learning rate": "学习率",
-    "schedule": "学习率调度",
-    "warm-up": "预热",
-    "optimiser settings": "优化器设置",
-    "effective batch": "有效批大小",
-    "gradient accumulation": "梯度累积",
-    "precision": "精度",
-    "batching": "组批方式",
-    "validation interval": "验证间隔",
-    "init scale": "初始化尺度",
-    "row space": "行空间",
-    "initialisation": "初始化",
-    "frozen weights": "冻结的权重",
-    "layers acted on": "作用的层",
-    "unfreezing": "解冻",
-    "per-layer rates": "逐层学习率",
-    "extra attention parameters": "额外的注意力参数",
-    "peer method": "对照方法",
-    "clock": "计时单位",
-    "data read": "读取的数据",
-    "host": "主机",
-    "code commit": "代码提交",
-    "seeds and so the order of batches": "种子（因而批次顺序）",
-}
-ZH_COLUMNS = {
-    "family": "模型族",
-    "dataset": "数据集",
-    "arm": "实验",
-    "preset": "预设",
-    "method": "方法",
-    "baseline": "基线",
-    "seeds": "种子",
-    "metric": "指标",
-    "direction": "方向",
-    "mean": "均值",
-    "std": "标准差",
-    "delta": "差距",
-    "delta_kind": "差距类型",
-    "interval_low": "区间下限",
-    "interval_high": "区间上限",
-    "retention": "保留比例",
-    "verdict": "目标判定",
-    "parameter_saving": "参数节省",
-    "final": "最终值",
-    "matthews": "Matthews",
-    "best_step": "最佳步数",
-    "total": "总参数",
-    "trainable": "可训练参数",
-    "frozen": "冻结参数",
-    "step_time": "每步时间",
-    "step_time_median": "每步时间中位数",
-    "step_time_p95": "每步时间p95",
-    "tokens_per_s": "词元每秒",
-    "seconds": "总用时",
-    "memory": "峰值内存",
-    "training_seconds": "训练用时",
-    "validation_seconds": "验证用时",
-    "checkpoint_bytes": "检查点字节",
-    "reached_80_step": "达到80%步数",
-    "reached_80_seconds": "达到80%用时",
-    "reached_90_step": "达到90%步数",
-    "reached_90_seconds": "达到90%用时",
-    "published": "已发表",
-    "published_source": "来源",
-    "runs": "运行",
-}
 
 
 class Translations:
@@ -171,11 +15,17 @@ class Translations:
     def __init__(self, lang: str = "en") -> None:
         if lang not in LANGUAGES:
             raise BadInput(f"--lang {lang}: write {' or '.join(LANGUAGES)}.")
-        self.lang = lang
+        self._headings: dict[str, str] = {}
+        self._columns: dict[str, str] = {}
+        if lang != "en":
+            import yaml
+
+            known = yaml.safe_load(Path(__file__).with_name(f"{lang}.yaml").read_text("utf-8"))
+            self._headings, self._columns = known["headings"], known["columns"]
 
     def __call__(self, text: str) -> str:
-        return ZH.get(text, text) if self.lang == "zh" else text
+        return self._headings.get(text, text)
 
     def column(self, name: str) -> str:
         """A column of the CSV."""
-        return ZH_COLUMNS.get(name) or self(name) if self.lang == "zh" else name
+        return self._columns.get(name) or self(name)

@@ -45,6 +45,7 @@ def test_the_wheel_contains_the_presets_and_no_tests(wheel: Path) -> None:
     assert "oelm_core/presets/experiments/sst2.yaml" in names
     assert "oelm_core/presets/studies/demo.yaml" in names
     assert {"oelm_tui/app.tcss", "oelm_core/py.typed", "oelm_tui/py.typed"} <= set(names)
+    assert {"oelm_core/report/page.html", "oelm_core/report/zh.yaml"} <= set(names)
     top = {name.partition("/")[0] for name in names}
     assert {name for name in top if not name.endswith(".dist-info")} == {"oelm_core", "oelm_tui"}
 
