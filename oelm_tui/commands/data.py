@@ -28,26 +28,15 @@ def list_sets(as_json: AsJson = False) -> None:
     """Which datasets can be used here without a network, and how to get the others."""
     from oelm_core.data.sets import SETS, available, how_to_get
 
-    rows = []
-    for name, known in SETS.items():
-        here, where = available(name)
-        rows.append({"name": name, "about": known.about, "here": here, "where": where})
+    found = [(name, known.about, *available(name)) for name, known in SETS.items()]
     if as_json:
-        print_json(rows)
+        print_json([dict(zip(("name", "about", "here", "where"), one, strict=True)) for one in found])
         return
     print_table(
         ["DATASET", "ABOUT", "HERE", "WHERE"],
-        [
-            [
-                str(row["name"]),
-                str(row["about"]),
-                "yes" if row["here"] else "no",
-                str(row["where"] if row["here"] else "-"),
-            ]
-            for row in rows
-        ],
+        [[name, about, "yes" if here else "no", where if here else "-"] for name, about, here, where in found],
     )
-    if not all(row["here"] for row in rows):
+    if not all(here for _, _, here, _ in found):
         print(f"\nTo get one: {how_to_get('NAME')}.")
 
 
@@ -56,9 +45,9 @@ def prepare(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset, or a preset whose data is meant.")],
     path: Annotated[str | None, typer.Option(help="Your own text files instead.", metavar="PATH")] = None,
-    tokenizer: Annotated[str | None, typer.Option(help="Hub name or folder; gpt2 unless said.")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Hub name or folder; gpt2 by default.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where to write.", metavar="DIR")] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads; all cores unless said.", min=1)] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads; all cores by default.", min=1)] = None,
 ) -> None:
     """Fetch a dataset and tokenise it once, so that runs start at once and without a network."""
     from rich.console import Console

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -24,12 +24,12 @@ def presets(ctx: typer.Context, as_json: AsJson = False, presets: PresetsDir = N
     if ctx.invoked_subcommand:
         return
     found = catalogue(ctx, presets, warn=True)
-    rows = [_experiment_row(experiment) for experiment in in_reading_order(found)]
-    rows += [_study_row(study, found) for study in found.studies.values()]
+    experiments = [_experiment_row(experiment) for experiment in in_reading_order(found)]
+    studies = [_study_row(study, found) for study in found.studies.values()]
     if as_json:
-        print_json(rows)
+        print_json([row._asdict() for row in (*experiments, *studies)])
     else:
-        _print_list(rows)
+        _print_list(experiments, studies)
 
 
 @app.command()
@@ -71,57 +71,47 @@ def in_reading_order(found: Catalogue) -> list[Experiment]:
     return sorted(experiments, key=place)
 
 
-def _experiment_row(experiment: Experiment) -> dict[str, Any]:
-    return {
-        "id": experiment.id,
-        "title": experiment.title,
-        "kind": "experiment",
-        "family": experiment.family,
-        "dataset": experiment.data.name,
-        "method": experiment.method.name,
-        "baseline": experiment.baseline,
-    }
+class PresetRow(NamedTuple):
+    """A line of the list, with the keys of its JSON."""
+
+    id: str
+    title: str
+    kind: str
+    family: str
+    dataset: str
+    method: str | None = None
+    baseline: str | None = None
 
 
-def _study_row(study: Study, found: Catalogue) -> dict[str, Any]:
+def _experiment_row(one: Experiment) -> PresetRow:
+    return PresetRow(one.id, one.title, "experiment", one.family, one.data.name, one.method.name, one.baseline)
+
+
+def _study_row(study: Study, found: Catalogue) -> PresetRow:
     arms = [found.experiment(arm) for arm in study.arms]
-    return {
-        "id": study.id,
-        "title": study.title,
-        "kind": "study",
-        "family": _one_or_many(arm.family for arm in arms),
-        "dataset": _one_or_many(arm.data.name for arm in arms),
-        "method": None,
-        "baseline": None,
-    }
+    families, sets = ([*dict.fromkeys(names)] for names in ((a.family for a in arms), (a.data.name for a in arms)))
+    return PresetRow(study.id, study.title, "study", ",".join(families), ",".join(sets))
 
 
-def _one_or_many(names: Any) -> str:
-    return ",".join(dict.fromkeys(names))
-
-
-def _print_list(rows: list[dict[str, Any]]) -> None:
-    experiments = [row for row in rows if row["kind"] == "experiment"]
-    studies = [row for row in rows if row["kind"] == "study"]
+def _print_list(experiments: list[PresetRow], studies: list[PresetRow]) -> None:
     print_table(
         ["EXPERIMENT", "FAMILY", "DATA", "METHOD", "BASELINE", "TITLE"],
-        [[r["id"], r["family"], r["dataset"], r["method"], r["baseline"] or "-", r["title"]] for r in experiments],
+        [[row.id, row.family, row.dataset, row.method or "-", row.baseline or "-", row.title] for row in experiments],
     )
     print()
-    print_table(["STUDY", "DATA", "TITLE"], [[r["id"], r["dataset"], r["title"]] for r in studies])
+    print_table(["STUDY", "DATA", "TITLE"], [[row.id, row.dataset, row.title] for row in studies])
 
 
 def _show_experiment(experiment: Experiment, as_json: bool) -> None:
-    import msgspec
-
     from oelm_core.config import as_dict, config_hash
     from oelm_core.formatting import size
     from oelm_core.method.census import census_of
 
-    resolved = as_dict(experiment)
-    parameters: dict[str, Any] = msgspec.to_builtins(census_of(experiment))
+    resolved, census = as_dict(experiment), census_of(experiment)
     if as_json:
-        print_json({**resolved, "config_hash": config_hash(resolved), "parameters": parameters})
+        import msgspec
+
+        print_json({**resolved, "config_hash": config_hash(resolved), "parameters": msgspec.to_builtins(census)})
         return
     out = console()
     out.print(f"[bold]{experiment.id}[/]  {experiment.title}", highlight=False)
@@ -132,8 +122,8 @@ def _show_experiment(experiment: Experiment, as_json: bool) -> None:
     for section in ("model", "data", "method", "train"):
         _print_section(section, resolved[section])
     _print_section("target", resolved["target"])
-    counts = {key: parameters[key] for key in ("total", "trainable", "frozen")}
-    _print_section("parameters", {**counts, "checkpoint": size(parameters["bytes"]["checkpoint"])})
+    counts = {"total": census.total, "trainable": census.trainable, "frozen": census.frozen}
+    _print_section("parameters", {**counts, "checkpoint": size(census.bytes.checkpoint if census.bytes else None)})
     _print_section("published", resolved["published"])
     print(f"\nStart it with: oelm run {experiment.id}")
 
@@ -156,13 +146,9 @@ def _shown(value: Any) -> str:
         return "  ".join(f"{key} {_shown(inner)}" for key, inner in value.items() if inner not in (None, 0, False))
     if isinstance(value, list):
         return f"{len(value)}" if value and isinstance(value[0], dict) else ", ".join(map(_shown, value))
-    return (
-        f"{value:,}"
-        if isinstance(value, int) and value >= 10_000
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if value >= 10_000 else str(value)
 
 
 def _show_study(study: Study, found: Catalogue, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from oelm_core import formatting
 from oelm_core.formatting import metric_value, p_value, relative, size, step_time
 from oelm_core.registry import method_name
 from oelm_tui import glyphs
-from oelm_tui.render.config import flat, said
+from oelm_tui.render.config import as_text, flattened
 from oelm_tui.text import Line, Span, fit, heading, wrapped
 
 if TYPE_CHECKING:
@@ -96,10 +96,10 @@ def _sentence(words: str) -> str:
 def difference_lines(arms: Sequence[Arm], width: int) -> list[Line]:
     """Only the settings in which the shown arms differ."""
     tables = [
-        {k: v for k, v in flat(arm.config).items() if k.partition(".")[0] in ("model", "data", "method", "train")}
+        {k: v for k, v in flattened(arm.config).items() if k.partition(".")[0] in ("model", "data", "method", "train")}
         for arm in arms
     ]
-    keys = [key for key in sorted({k for t in tables for k in t}) if len({said(t.get(key)) for t in tables}) > 1]
+    keys = [key for key in sorted({k for t in tables for k in t}) if len({as_text(t.get(key)) for t in tables}) > 1]
     if not keys:
         return []
     name = max(len(key) for key in keys) + 2
@@ -108,7 +108,7 @@ def difference_lines(arms: Sequence[Arm], width: int) -> list[Line]:
     for key in keys:
         line: Line = [(f"{key:<{name}}", "faint")]
         for number, table in enumerate(tables):
-            line += [*fit((said(table.get(key)), f"arm{number % 4}"), column), (" ", "")]
+            line += [*fit((as_text(table.get(key)), f"arm{number % 4}"), column), (" ", "")]
         lines.append(line)
     return lines
 

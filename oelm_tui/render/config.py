@@ -11,15 +11,15 @@ from oelm_tui.text import Line, heading, named, named_lines, wrapped
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
 
-_STORY = frozenset({"id", "title", "about", "baseline", "published", "target", "family", "seed"})
+_LABELS = frozenset({"id", "title", "about", "baseline", "published", "target", "family", "seed"})
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """`{"train": {"lr": 1}}` -> `{"train.lr": 1}`."""
     found: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
-            found.update(flat(value, f"{prefix}{key}."))
+            found.update(flattened(value, f"{prefix}{key}."))
         else:
             found[f"{prefix}{key}"] = value
     return found
@@ -28,14 +28,14 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def differences(config: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Settings that differ, as (here, there); labels, stories and published figures left out."""
     mine, theirs = (
-        {key: value for key, value in flat(each).items() if key.partition(".")[0] not in _STORY}
+        {key: value for key, value in flattened(each).items() if key.partition(".")[0] not in _LABELS}
         for each in (config, other)
     )
     keys = sorted(set(mine) | set(theirs))
     return {key: (mine.get(key), theirs.get(key)) for key in keys if mine.get(key) != theirs.get(key)}
 
 
-def said(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A setting as one would write it."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -44,7 +44,7 @@ def said(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list):
-        return "[" + ", ".join(said(item) for item in value) + "]"
+        return "[" + ", ".join(as_text(item) for item in value) + "]"
     return str(value)
 
 
@@ -57,9 +57,9 @@ def config_lines(view: RunView, catalogue: Catalogue | None, baseline: RunView |
         preset = as_dict(catalogue.experiments[run.preset])
     changed = differences(run.config, preset) if preset else {}
     against = differences(run.config, baseline.run.config) if baseline else {}
-    lines: list[Line] = [[(str(run.config.get("title") or run.preset), "label")]]
-    if run.config.get("about"):
-        lines += wrapped(str(run.config["about"]), width, "faint", indent="")
+    lines: list[Line] = [[(str(run.setting("title") or run.preset), "label")]]
+    if about := run.setting("about"):
+        lines += wrapped(str(about), width, "faint", indent="")
     lines += [[], heading("Identity"), *named_lines("run", run.id, width)]
     lines += named_lines("folder", str(run.folder.path), width)
     lines += [named("config hash", run.config_hash), named("seed", str(run.seed))]
@@ -72,20 +72,21 @@ def config_lines(view: RunView, catalogue: Catalogue | None, baseline: RunView |
         lines += [[], heading(f"Different from baseline {baseline.run.preset if baseline else ''}")]
         lines += _compared(against, "baseline", "arm1")
     for section in ("model", "data", "method", "train"):
-        values = run.config.get(section)
+        values = run.setting(section)
         if not isinstance(values, Mapping):
             continue
         lines += [[], heading(section)]
-        for key, value in flat(values).items():
+        for key, value in flattened(values).items():
             full = f"{section}.{key}"
             words = ["changed"] * (full in changed) + ["differs from baseline"] * (full in against)
             mark = ("  " + ", ".join(words), "accent")
             if value is not None or full in changed or full in against:
-                lines.append(named(key, said(value), mark, 24))
+                lines.append(named(key, as_text(value), mark, 24))
     return lines
 
 
 def _compared(pairs: Mapping[str, tuple[Any, Any]], other: str, role: str) -> list[Line]:
     return [
-        named(key, said(here), (f"   {other} {said(there)}", "faint"), 30, role) for key, (here, there) in pairs.items()
+        named(key, as_text(here), (f"   {other} {as_text(there)}", "faint"), 30, role)
+        for key, (here, there) in pairs.items()
     ]

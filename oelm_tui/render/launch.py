@@ -11,7 +11,7 @@ from oelm_core import formatting
 from oelm_core.data.sets import set_title
 from oelm_core.registry import method_name
 from oelm_tui import glyphs
-from oelm_tui.render.config import said
+from oelm_tui.render.config import as_text, flattened
 from oelm_tui.render.devices import OWNER_ROLES
 from oelm_tui.snapshots.cards import Machine, owner_of
 from oelm_tui.text import Cell, Column, Line, Row, heading, named, named_lines, wrapped
@@ -97,15 +97,14 @@ def cost_lines(cost: Cost, width: int) -> list[Line]:
 def changed_lines(settings: Sequence[str], experiments: Sequence[Experiment]) -> list[Line]:
     """The settings as they came out, so that a misread one is seen."""
     from oelm_core.config import as_dict
-    from oelm_tui.render.config import flat
 
     if not settings or not experiments:
         return []
-    values = flat(as_dict(experiments[0]))
+    values = flattened(as_dict(experiments[0]))
     lines: list[Line] = [heading("Settings as read")]
     for text in settings:
         key = text.partition("=")[0]
-        lines.append(named(key, said(values.get(key)), width=24, role="accent"))
+        lines.append(named(key, as_text(values.get(key)), width=24, role="accent"))
     return [*lines, []]
 
 

@@ -66,7 +66,7 @@ class RunView:
                 known.update({f"{section}.{name}": value for name, value in values.items()})
         known |= {
             "text": " ".join(
-                (run.id, run.method, run.dataset, str(run.config.get("title", "")), *self.notes.tags, self.notes.note)
+                (run.id, run.method, run.dataset, str(run.setting("title", "")), *self.notes.tags, self.notes.note)
             ),
             "id": run.id,
             "preset": run.preset,

@@ -55,7 +55,7 @@ class LabSnapshot:
 
     def baseline_of(self, view: RunView) -> RunView | None:
         """The run to hold this one against: newest of its baseline preset, the same seed if there is one."""
-        wanted = str(view.run.config.get("baseline") or "").lower()
+        wanted = str(view.run.setting("baseline", "")).lower()
         found = [other for other in self.runs if wanted and other.run.preset.lower() == wanted and other.run.config]
         same_seed = [other for other in found if other.run.seed == view.run.seed]
         return next(iter(same_seed or found), None)
