@@ -17,7 +17,6 @@ from oelm_core.runs import schema
 from oelm_core.runs.attempts import path_of
 from oelm_core.runs.folder import RunFolder, write_record
 from oelm_core.runs.schema import (
-    Around,
     Attempt,
     Checks,
     DataFacts,
@@ -27,6 +26,7 @@ from oelm_core.runs.schema import (
     Headline,
     Losses,
     MachineState,
+    MachineStates,
     MetricLine,
     ModelFacts,
     Outcome,
@@ -220,7 +220,7 @@ def _attempt(created: float) -> Attempt:
         started=created,
         ended=created + 45,
         exit_code=0,
-        machine=Around(machine, machine),
+        machine=MachineStates(machine, machine),
     )
 
 

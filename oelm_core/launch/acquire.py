@@ -25,12 +25,12 @@ LOOKS_BEFORE_LOST = 8
 """A run must look lost so many times in a row: on a busy machine its runner may just be slow to come up."""
 
 
-class Unmet(Exception):
+class DependencyFailed(Exception):
     """The run waited for will not finish; the sentence says why."""
 
 
 def wait_for_run(run: RunRecord, root: Path, rest: Callable[[float], None], say: Callable[[str], None]) -> None:
-    """`--after`: returns when that run is over; raises Unmet when it ended badly and that matters."""
+    """`--after`: returns when that run is over; raises DependencyFailed when it ended badly and that matters."""
     if not run.after:
         return
     folder, lost = RunFolder(root / run.after), 0
@@ -43,7 +43,7 @@ def wait_for_run(run: RunRecord, root: Path, rest: Callable[[float], None], say:
         rest(1.0)
     if state != "finished" and not run.after_any:
         how = "is not there any more" if not folder.path.is_dir() else f"ended as {state}"
-        raise Unmet(f"It waited for {run.after}, which {how}{f' ({reason})' if reason else ''}.")
+        raise DependencyFailed(f"It waited for {run.after}, which {how}{f' ({reason})' if reason else ''}.")
 
 
 def _status(folder: RunFolder) -> RunStatus:

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from oelm_core.errors import LabError, NotFound
 from oelm_core.launch import machine_state, queue, spawn, worker_exit
-from oelm_core.launch.acquire import Devices, Unmet, Waiter, pause_left, wait_for_run
+from oelm_core.launch.acquire import DependencyFailed, Devices, Waiter, pause_left, wait_for_run
 from oelm_core.launch.run_writer import RunWriter
 from oelm_core.launch.spawn import SIGNALS
 from oelm_core.runs import attempts, process
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.schema import Around, Attempt, Outcome, RunRecord, RunState, Stop, WorkerProgress
+from oelm_core.runs.schema import Attempt, MachineStates, Outcome, RunRecord, RunState, Stop, WorkerProgress
 from oelm_core.runs.status import FINAL, RunStatus
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Runner(RunWriter):
         )
         self.beat(force=True)
 
-    def live(self) -> RunStatus:
+    def run_attempt(self) -> RunStatus:
         """The whole attempt; returns how it ended. The leases are still held then."""
         try:
             self.rest(0.0)
@@ -101,8 +101,8 @@ class Runner(RunWriter):
             self._start_worker()
         except Stopped:
             return self._stopped_while_waiting()
-        except Unmet as unmet:
-            return RunStatus("stopped", "dependency", str(unmet))
+        except DependencyFailed as error:
+            return RunStatus("stopped", "dependency", str(error))
         except NotFound as error:
             return RunStatus("failed", "config", str(error))
         except LabError as error:
@@ -233,7 +233,7 @@ class Runner(RunWriter):
         if self.job:
             command, cards = self.job.worker_command(command, ranks), list(self.job.cards)
             threads = self.job.threads(ranks) if self.taken.kind == "cpu" else threads
-        self.attempt.threads, self.attempt.machine = threads, Around(machine_state.look(self.taken.kind))
+        self.attempt.threads, self.attempt.machine = threads, MachineStates(machine_state.look(self.taken.kind))
         attempts.update(self.folder, self.attempt)
         spawn.spawn(
             command,
@@ -334,7 +334,7 @@ def main(argv: list[str] | None = None) -> int:
         return error.exit_code
     _answer(ready, "claimed")
     try:
-        end = runner.live()
+        end = runner.run_attempt()
     except Exception as error:  # a full disk, no process left to fork: the run ends, but never without a word
         import traceback  # late: it costs a waiting runner memory
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
 from pathlib import Path
 
 from oelm_core.errors import Refused
-from oelm_core.runs import process, schema
-from oelm_core.runs.folder import RunFolder, read_record, write_record
+from oelm_core.runs import process
+from oelm_core.runs.folder import RunFolder, create_record, numbered, read_record, write_record
 from oelm_core.runs.schema import Attempt, RunState
 from oelm_core.runs.status import FINAL
-
-_NUMBERED = re.compile(r"^(\d+)\.json$")
-_CHECKPOINT = re.compile(r"^step-(\d+)$")
 
 
 def numbers(folder: RunFolder) -> list[int]:
     """The attempts made so far, in order."""
-    return _numbered(folder.attempts, _NUMBERED)
+    return numbered(folder.attempts, "", ".json")
 
 
 def path_of(folder: RunFolder, number: int) -> Path:
@@ -43,28 +37,19 @@ def last(folder: RunFolder) -> Attempt | None:
 def claim(folder: RunFolder, attempt: Attempt, *, force: bool = False) -> None:
     """Makes the next attempt this process's own and numbers it; refuses while another one lives.
 
-    The file is complete when it appears (linked into place), and the list is read before the check: whoever
-    claims in between takes the number, and the link fails.
+    The list is read before the check: whoever claims in between takes the number, and making the file fails.
     """
     made = numbers(folder)
     if made:
         _refuse_if_alive(folder, made[-1], force)
     attempt.attempt = (made[-1] if made else 0) + 1
-    draft = folder.attempts / f".claim-{os.getpid()}-{os.urandom(3).hex()}"
     try:
         folder.attempts.mkdir(exist_ok=True)
-        with open(draft, "xb") as file:
-            file.write(schema.encode_file(attempt))
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, path_of(folder, attempt.attempt))
+        create_record(path_of(folder, attempt.attempt), attempt)
     except FileExistsError:
         raise Refused(f"{folder.id} was just taken up by another resume.") from None
     except OSError as error:
         raise Refused(f"cannot write in {folder.path}: {error.strerror}.") from None
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(draft)
 
 
 def update(folder: RunFolder, attempt: Attempt) -> None:
@@ -73,15 +58,7 @@ def update(folder: RunFolder, attempt: Attempt) -> None:
 
 def newest_checkpoint_step(folder: RunFolder) -> int:
     """The step of the newest checkpoint by name; the worker verifies it and may fall back to an older one."""
-    return max(_numbered(folder.checkpoints, _CHECKPOINT), default=0)
-
-
-def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[int]:
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return []
-    return sorted(int(match[1]) for match in map(pattern.match, names) if match)
+    return max(numbered(folder.checkpoints, "step-"), default=0)
 
 
 def _refuse_if_alive(folder: RunFolder, number: int, force: bool) -> None:

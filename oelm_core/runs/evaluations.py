@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from oelm_core.runs.folder import RunFolder, read_record
+from oelm_core.runs.folder import RunFolder, numbered, read_record
 from oelm_core.runs.schema import Losses, Misfit, Predictions, Sample, decode
 
 TAIL = 4_000_000
@@ -56,5 +56,4 @@ def step_of(path: Path) -> int | None:
 
 
 def _newest_first(folder: Path) -> Iterator[Path]:
-    numbered = [(step, path) for path in folder.glob("step-*.json") if (step := step_of(path)) is not None]
-    return (path for _, path in sorted(numbered, reverse=True))
+    return (folder / f"step-{step}.json" for step in reversed(numbered(folder, "step-", ".json")))

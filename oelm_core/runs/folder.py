@@ -109,7 +109,19 @@ def write_record(path: Path, record: Any, *, durable: bool = True) -> None:
     replace_file(path, schema.encode_file(record), durable=durable)
 
 
+def create_record(path: Path, record: Any) -> None:
+    """Makes the file, complete from its first moment; FileExistsError when somebody else was quicker."""
+    with _written_beside(path, schema.encode_file(record), durable=True) as temporary:
+        os.link(temporary, path)
+
+
 def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
+    with _written_beside(path, content, durable) as temporary:
+        os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _written_beside(path: Path, content: bytes, durable: bool) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{_random_hex(4)}")
     try:
         with open(temporary, "xb") as file:
@@ -117,11 +129,21 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
+        yield temporary
+    finally:
+        with contextlib.suppress(OSError):  # renamed, as a rule
             os.unlink(temporary)
-        raise
+
+
+def numbered(folder: Path, prefix: str, suffix: str = "") -> list[int]:
+    """The numbers of a folder's files called so, in order: `numbered(folder, "step-", ".json")`."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    there = (name for name in names if name.startswith(prefix) and name.endswith(suffix))
+    numbers = (name[len(prefix) : len(name) - len(suffix)] for name in there)
+    return sorted(int(number) for number in numbers if number.isdecimal())
 
 
 def _random_hex(size: int) -> str:

@@ -213,7 +213,7 @@ class MachineState(Struct):
     gpus: list[Card] | None = None
 
 
-class Around(Struct):
+class MachineStates(Struct):
     """The machine before and after an attempt."""
 
     before: MachineState = field(default_factory=MachineState)
@@ -238,7 +238,7 @@ class Attempt(Record, kw_only=True):
     signal: str | None = None
     state: str | None = None
     reason: str | None = None
-    machine: Around | None = None
+    machine: MachineStates | None = None
     deleted: float | None = None
 
 

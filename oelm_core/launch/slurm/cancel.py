@@ -59,11 +59,7 @@ def _settle(folder: RunFolder, job: str) -> RunStatus:
     state = folder.read(RunState)
     if state is not None and state.state not in FINAL and state.pid is None:
         when = "while it waited to continue" if state.attempt else "before it started"
-        end = RunStatus("stopped", "user", f"Slurm job {job} was cancelled {when}.")
-        state.state, state.reason, state.message = end
-        state.ended = state.heartbeat = time.time()
-        folder.write(state)
-        return end
+        return _write_end(folder, state, RunStatus("stopped", "user", f"Slurm job {job} was cancelled {when}."))
     return status
 
 
@@ -76,7 +72,12 @@ def delete(folder: RunFolder) -> None:
         )
     state = folder.read(RunState)
     if state is not None and state.state not in FINAL:  # Slurm ended it, so no runner will write this any more
-        state.state = status.state if status.state in FINAL else "stopped"
-        state.reason, state.message, state.ended = status.reason, status.message, time.time()
-        folder.write(state)
+        _write_end(folder, state, status if status.state in FINAL else status._replace(state="stopped"))
     local.delete(folder)
+
+
+def _write_end(folder: RunFolder, state: RunState, end: RunStatus) -> RunStatus:
+    state.state, state.reason, state.message = end
+    state.ended = state.heartbeat = time.time()
+    folder.write(state)
+    return end

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import re
 import time
 from pathlib import Path
 
 from oelm_core.errors import Refused
 from oelm_core.runs import process
-from oelm_core.runs.folder import RunFolder, read_record, write_record
-from oelm_core.runs.schema import Submission, encode_file
+from oelm_core.runs.folder import RunFolder, create_record, numbered, read_record, write_record
+from oelm_core.runs.schema import Submission
 
-_NUMBERED = re.compile(r"^submission-(\d+)\.json$")
 SECONDS_TO_SEND = 60.0
 """How long a submitter on another host may wait for sbatch's answer."""
 
@@ -48,18 +45,13 @@ def intend(folder: RunFolder, lane: int | None) -> Submission:
     made = _numbers(folder)
     number = (made[-1] if made else 0) + 1
     intent = Submission(number=number, name=f"{folder.id}.{number}", sent=time.time(), who=process.me(), lane=lane)
-    path = _path(folder, number)
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(3).hex()}")
     try:
         slurm_dir(folder).mkdir(exist_ok=True)
-        draft.write_bytes(encode_file(intent))
-        os.link(draft, path)
+        create_record(_path(folder, number), intent)
     except FileExistsError:
         raise Refused(f"{folder.id} was just submitted by another command.") from None
     except OSError as error:
         raise Refused(f"cannot write in {slurm_dir(folder)}: {error.strerror}.") from None
-    finally:
-        draft.unlink(missing_ok=True)
     return intent
 
 
@@ -73,11 +65,7 @@ def withdraw(folder: RunFolder, submission: Submission) -> None:
 
 
 def _numbers(folder: RunFolder) -> list[int]:
-    try:
-        names = os.listdir(slurm_dir(folder))
-    except OSError:
-        return []
-    return sorted(int(match[1]) for match in map(_NUMBERED.match, names) if match)
+    return numbered(slurm_dir(folder), "submission-", ".json")
 
 
 def _path(folder: RunFolder, number: int) -> Path:
