@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from oelm_core.errors import BadInput, Refused
+from oelm_core.errors import BadInput, Refused, refusing
 from oelm_core.launch import device_request, queue
 from oelm_core.launch.request import RunRequest, queued_state
 from oelm_core.launch.spawn import SIGNALS, importable
@@ -78,10 +78,8 @@ def request_stop(folder: RunFolder, status: RunStatus, now: bool) -> None:
         raise Refused(f"{folder.id} is lost, so nothing of it runs; resume or delete it.")
     made = attempts.numbers(folder)
     who = f"{process.user_name()}@{process.host()}"
-    try:
+    with refusing(f"cannot write {folder.path}/{Stop.FILE}"):
         folder.write(Stop(who, time.time(), now, attempt=made[-1] if made else 0))
-    except OSError as error:
-        raise Refused(f"cannot write {folder.path}/{Stop.FILE}: {error.strerror}.") from None
 
 
 def resume(folder: RunFolder, force: bool = False) -> None:
@@ -124,10 +122,8 @@ def delete(folder: RunFolder) -> None:
         # whoever resumes at this moment loses the claim
         attempts.claim(folder, Attempt(runner=process.me(), deleted=time.time()), force=True)
     grave = root / f".deleted-{folder.id}"
-    try:
+    with refusing(f"cannot delete {path}"):
         os.rename(path, grave)  # gone from every list in one step
-    except OSError as error:
-        raise Refused(f"cannot delete {path}: {error.strerror}.") from None
     remove_tree(grave)
 
 
@@ -142,7 +138,7 @@ def _spawn_runner(
     _runners[:] = [runner for runner in _runners if runner.poll() is None]  # reaps those that ended
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        with open(folder.log, "ab") as log:
+        with refusing(f"cannot start the runner of {folder.id}"), open(folder.log, "ab") as log:
             runner = subprocess.Popen(
                 command,
                 cwd=cwd,
@@ -153,8 +149,6 @@ def _spawn_runner(
                 start_new_session=True,
                 pass_fds=() if ready is None else (ready,),
             )
-    except OSError as error:
-        raise Refused(f"cannot start the runner of {folder.id}: {error.strerror}.") from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
     _runners.append(runner)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from oelm_core.errors import Refused
+from oelm_core.errors import refusing
 from oelm_core.launch import lease
 from oelm_core.runs import process
+from oelm_core.runs.folder import replace_file
+from oelm_core.runs.schema import encode
 
 SECONDS_FOR_A_RUNNER = 10.0
 """A ticket the launcher drew counts for so long without a runner behind it."""
@@ -130,13 +132,5 @@ def last_change() -> int:
 
 
 def _write(path: Path, ticket: Ticket) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            lease.write_line(descriptor, ticket)
-        finally:
-            os.close(descriptor)
-        os.replace(draft, path)
-    except OSError as error:
-        raise Refused(f"cannot queue in {path.parent}: {error.strerror}.") from None
+    with refusing(f"cannot queue in {path.parent}"):
+        replace_file(path, encode(ticket) + b"\n", durable=False)

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from oelm_core.config.slurm import Site
-from oelm_core.errors import BadInput, LabError, Refused
+from oelm_core.errors import BadInput, LabError, Refused, refusing
 from oelm_core.launch.request import RunRequest, queued_state
 from oelm_core.launch.slurm import job_states, submission
 from oelm_core.launch.slurm.commands import about_names, call
@@ -161,12 +161,10 @@ def _device(device: str) -> str:
 def _write_script(folder: RunFolder, site: Site, device: str, per_run: int, cwd: Path) -> None:
     text = render_script(site, folder, device=device, per_run=per_run, cwd=cwd)
     path = submission.script_path(folder)
-    try:
+    with refusing(f"cannot write {path}"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
-    except OSError as error:
-        raise Refused(f"cannot write {path}: {error.strerror}.") from None
 
 
 def _queued(before: RunState | None = None) -> RunState:
