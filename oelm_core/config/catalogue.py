@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import yaml
-
 from oelm_core.config import Experiment, Study, build_experiment, build_study, merge
-from oelm_core.config.plain_yaml import read_yaml_documents
+from oelm_core.config.plain_yaml import read_yaml_documents, read_yaml_file
 from oelm_core.errors import BadInput, LabError, NotFound, did_you_mean
 from oelm_core.runs.folder import home
 
@@ -45,6 +43,11 @@ class Catalogue:
     def study(self, name: str) -> Study:
         return self._find(name, self.studies) or self._explain(name, "study", self.studies)
 
+    def reject(self, error: LabError, *names: str) -> None:
+        """Warns of what cannot be used, and remembers why under these names."""
+        self.warnings.append(str(error))
+        self.broken.update(dict.fromkeys(names, error))
+
     @staticmethod
     def _find(name: str, table: Mapping[str, Kind]) -> Kind | None:
         return next((value for known, value in table.items() if known.lower() == name.lower()), None)
@@ -77,31 +80,24 @@ def load_folders(folders: list[Path]) -> Catalogue:
     catalogue = Catalogue()
     documents: dict[tuple[str, str], Document] = {}
     for folder in folders:
-        for document in documents_in(folder, catalogue.warnings, catalogue.broken):
+        for document in documents_in(folder, catalogue):
             key = ("study" if document.kind == "study" else "experiment", document.name.lower())
             if key in documents:
-                error = BadInput(f"{document.where}: the id is already used in {documents[key].file}; choose another.")
-                catalogue.broken.setdefault(document.name, error)
-                catalogue.warnings.append(str(error))
-                continue
-            documents[key] = document
+                taken = f"{document.where}: the id is already used in {documents[key].file}; choose another."
+                catalogue.reject(BadInput(taken), document.name)
+            else:
+                documents[key] = document
     for document in documents.values():
-        if document.kind != "part":
-            _add(catalogue, document, documents)
+        try:
+            if document.kind == "study":
+                catalogue.studies[document.name] = build_study(document.content, document.where)
+            elif document.kind == "experiment":
+                content = _extended(document, documents, ())
+                catalogue.experiments[document.name] = build_experiment(content, document.where)
+        except LabError as error:
+            catalogue.reject(error, document.name)
     _check_references(catalogue, documents)
     return catalogue
-
-
-def _add(catalogue: Catalogue, document: Document, documents: dict[tuple[str, str], Document]) -> None:
-    try:
-        if document.kind == "study":
-            catalogue.studies[document.name] = build_study(document.content, document.where)
-        else:
-            content = _extended(document, documents, ())
-            catalogue.experiments[document.name] = build_experiment(content, document.where)
-    except LabError as error:
-        catalogue.broken[document.name] = error
-        catalogue.warnings.append(str(error))
 
 
 def _extended(document: Document, documents: dict[tuple[str, str], Document], below: tuple[str, ...]) -> dict[str, Any]:
@@ -126,23 +122,16 @@ def _extended(document: Document, documents: dict[tuple[str, str], Document], be
 
 def _check_references(catalogue: Catalogue, documents: Mapping[tuple[str, str], Document]) -> None:
     known = {name.lower() for name in catalogue.experiments}
-    for name, experiment in list(catalogue.experiments.items()):
-        if experiment.baseline and experiment.baseline.lower() not in known:
-            where = documents["experiment", name.lower()].where
-            _drop(catalogue, catalogue.experiments, name, where, "baseline", experiment.baseline)
-    for name, study in list(catalogue.studies.items()):
-        missing = [arm for arm in study.arms if arm.lower() not in known]
-        if missing:
-            where = documents["study", name.lower()].where
-            _drop(catalogue, catalogue.studies, name, where, "arm", missing[0])
-
-
-def _drop(catalogue: Catalogue, table: dict[str, Any], name: str, where: str, key: str, wanted: str) -> None:
-    del table[name]  # first: a preset is no suggestion for its own baseline
-    hint = did_you_mean(wanted, catalogue.experiments)
-    error = BadInput(f"{where}: {key} '{wanted}' is not among the presets.{hint}")
-    catalogue.broken[name] = error
-    catalogue.warnings.append(str(error))
+    presets = catalogue.experiments.items()
+    arms = [("experiment", name, "baseline", [arm.baseline]) for name, arm in presets if arm.baseline]
+    studies = [("study", name, "arm", study.arms) for name, study in catalogue.studies.items()]
+    for kind, name, key, wanted in (*arms, *studies):
+        missing = next((other for other in wanted if other.lower() not in known), None)
+        if missing is not None:
+            # First: a preset is no suggestion for its own baseline.
+            del (catalogue.studies if kind == "study" else catalogue.experiments)[name]
+            problem = f"{key} '{missing}' is not among the presets.{did_you_mean(missing, catalogue.experiments)}"
+            catalogue.reject(BadInput(f"{documents[kind, name.lower()].where}: {problem}"), name)
 
 
 @dataclass(frozen=True)
@@ -160,16 +149,14 @@ class Document:
         return f"{self.file}: {self.name}"
 
 
-def documents_in(folder: Path, warnings: list[str], broken: dict[str, LabError]) -> Iterator[Document]:
+def documents_in(folder: Path, catalogue: Catalogue) -> Iterator[Document]:
     """The documents that can be read. A file that cannot is one warning, and breaks the ids written in it."""
-    for kind in ("experiment", "study"):
-        sub = folder / ("experiments" if kind == "experiment" else "studies")
+    for kind, sub in (("experiment", folder / "experiments"), ("study", folder / "studies")):
         for file in sorted([*sub.glob("*.yaml"), *sub.glob("*.yml")]):
             try:
                 yield from _documents_of(file, kind)
             except LabError as error:
-                warnings.append(str(error))
-                broken.update(dict.fromkeys(_ids_written_in(file), error))
+                catalogue.reject(error, *_ids_written_in(file))
 
 
 def _ids_written_in(file: Path) -> list[str]:
@@ -180,17 +167,7 @@ def _ids_written_in(file: Path) -> list[str]:
 
 
 def _documents_of(file: Path, kind: str) -> Iterator[Document]:
-    try:
-        contents = list(read_yaml_documents(file.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise BadInput(f"{file}: cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{file}: is not UTF-8 text.") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}:" if mark else ""
-        raise BadInput(f"{file}:{line} is not valid YAML: {getattr(error, 'problem', None) or error}.") from None
-    for content in contents:
+    for content in read_yaml_file(file, read_yaml_documents):
         if content is None:
             continue
         if not isinstance(content, dict):

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from oelm_core.config.limits import planned_steps, sizes_of, unfreezing_starts
 from oelm_core.config.published import Claim, Published
 from oelm_core.config.sections import Data, FamilyName, Method, Model, Section, Target, Train, Unfreeze, layer_numbers
 from oelm_core.config.slurm import check_settings
-from oelm_core.config.validation import first_problem
-from oelm_core.errors import BadInput
+from oelm_core.config.validation import validated
 from oelm_core.metric import default_metric
 from oelm_core.registry import FAMILIES, INITIALISERS
 
@@ -136,15 +135,8 @@ def _check_published(exp: Experiment) -> None:
 
 
 def build_experiment(raw: Mapping[str, Any], where: str) -> Experiment:
-    """A validated experiment, or a BadInput that names `where`, the key and what was expected."""
-    try:
-        return Experiment.model_validate(raw)
-    except ValidationError as error:
-        raise BadInput(f"{where}: {first_problem(error, Experiment)}") from None
+    return validated(Experiment, raw, where)
 
 
 def build_study(raw: Mapping[str, Any], where: str) -> Study:
-    try:
-        return Study.model_validate(raw)
-    except ValidationError as error:
-        raise BadInput(f"{where}: {first_problem(error, Study)}") from None
+    return validated(Study, raw, where)

@@ -7,10 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import yaml
-
 from oelm_core.config.experiment import Experiment, build_experiment
-from oelm_core.config.plain_yaml import read_yaml
+from oelm_core.config.plain_yaml import read_setting
 from oelm_core.errors import BadInput
 
 
@@ -32,18 +30,11 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
         key, equals, raw = text.partition("=")
         if not equals or not key.strip():
             raise BadInput(f"--set {text}: write it as key=value, for example train.lr=1e-4.")
-        nested: Any = _scalar(raw)
+        nested: Any = read_setting(raw)
         for part in reversed(key.strip().split(".")):
             nested = {part: nested}
         overrides = merge(overrides, nested)
     return overrides
-
-
-def _scalar(raw: str) -> Any:
-    try:
-        return read_yaml(raw)
-    except yaml.YAMLError:
-        return raw
 
 
 def override(experiment: Experiment, settings: Iterable[str]) -> Experiment:

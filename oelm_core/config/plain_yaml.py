@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import yaml
+
+from oelm_core.errors import BadInput
+
+Content = TypeVar("Content")
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -17,8 +22,30 @@ def read_yaml(text: str) -> Any:
     return yaml.load(text, Loader=_Loader)
 
 
-def read_yaml_documents(text: str) -> Iterator[Any]:
-    return iter(yaml.load_all(text, Loader=_Loader))
+def read_yaml_documents(text: str) -> list[Any]:
+    return list(yaml.load_all(text, Loader=_Loader))
+
+
+def read_yaml_file(file: Path, read: Callable[[str], Content]) -> Content:
+    """A file through one of the two above, or a BadInput that says why not, and in which line."""
+    try:
+        return read(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{file}: is not UTF-8 text.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}:" if mark else ""
+        raise BadInput(f"{file}:{line} is not valid YAML: {getattr(error, 'problem', None) or error}.") from None
+
+
+def read_setting(raw: str) -> Any:
+    """The value of a `key=value` on the command line: YAML, or the text itself where it is none."""
+    try:
+        return read_yaml(raw)
+    except yaml.YAMLError:
+        return raw
 
 
 def _mapping_without_doubles(loader: Any, node: Any) -> dict[Any, Any]:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from oelm_core.errors import did_you_mean
+from oelm_core.errors import BadInput, did_you_mean
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def validated(model: type[M], raw: Mapping[str, Any], where: str) -> M:
+    """The model these settings describe, or a BadInput that names `where`, the key and what was expected."""
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        raise BadInput(f"{where}: {first_problem(error, model)}") from None
 
 
 def first_problem(error: ValidationError, model: type[BaseModel]) -> str:

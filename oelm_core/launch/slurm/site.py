@@ -8,12 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-from pydantic import ValidationError
-
-from oelm_core.config.plain_yaml import read_yaml
+from oelm_core.config.plain_yaml import read_setting, read_yaml, read_yaml_file
 from oelm_core.config.slurm import Site
-from oelm_core.config.validation import first_problem
+from oelm_core.config.validation import validated
 from oelm_core.errors import BadInput
 from oelm_core.launch.slurm.commands import call
 from oelm_core.runs.folder import home
@@ -34,10 +31,7 @@ def load_site(preset: Mapping[str, Any] | None = None, overrides: Iterable[str] 
 
 
 def build_site(raw: Mapping[str, Any], where: str) -> Site:
-    try:
-        return Site.model_validate(raw)
-    except ValidationError as error:
-        raise BadInput(f"{where}: {first_problem(error, Site)}") from None
+    return validated(Site, raw, where)
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
@@ -48,29 +42,13 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
         key = key.strip()
         if not equals or not key:
             raise BadInput(f"--slurm {text}: write it as key=value, for example --slurm partition=gpu.")
-        if key in ("setup", "extra") and not raw.lstrip().startswith("["):
-            found[key] = [raw]
-            continue
-        try:
-            found[key] = read_yaml(raw)
-        except yaml.YAMLError:
-            found[key] = raw
+        one_line = key in ("setup", "extra") and not raw.lstrip().startswith("[")
+        found[key] = [raw] if one_line else read_setting(raw)
     return found
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = read_yaml(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):  # a home that is a file is told elsewhere
-        return {}
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{path}: is not UTF-8 text.") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}:" if mark else ""
-        raise BadInput(f"{path}:{line} is not valid YAML: {getattr(error, 'problem', None) or error}.") from None
+    content = read_yaml_file(path, read_yaml) if path.exists() else None
     if content is None:
         return {}
     if not isinstance(content, dict):
