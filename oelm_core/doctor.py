@@ -8,7 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -33,17 +33,13 @@ class Diagnosis:
 
 
 def examine() -> Iterator[Diagnosis]:
-    """Every check in turn, each as soon as it is known."""
-    for check in (_python, _torch, _nvml, _home, _disk, _cache, _datasets, _slurm_file, _slurm, _terminal):
-        yield from _guarded(check)
-
-
-def _guarded(check: Callable[[], Iterator[Diagnosis]]) -> Iterator[Diagnosis]:
-    """A check that breaks is itself found bad; the others continue."""
-    try:
-        yield from check()
-    except Exception as error:
-        yield Diagnosis(check.__name__.strip("_"), "bad", f"the check itself failed: {type(error).__name__}: {error}")
+    """Every check in turn, each as soon as it is known. One that breaks is itself found bad; the others continue."""
+    for check in (_python, _torch, _nvml, _home, _cache, _datasets, _slurm_file, _slurm, _terminal):
+        try:
+            yield from check()
+        except Exception as error:
+            name = check.__name__.strip("_")
+            yield Diagnosis(name, "bad", f"the check itself failed: {type(error).__name__}: {error}")
 
 
 def _python() -> Iterator[Diagnosis]:
@@ -113,19 +109,9 @@ def _home() -> Iterator[Diagnosis]:
         yield Diagnosis("home", "good", f"runs are kept in {folder / 'runs'}")
     else:
         yield Diagnosis("home", "bad", f"{existing} cannot be written", "set OELM_HOME to a folder of yours")
-
-
-def _disk() -> Iterator[Diagnosis]:
-    folder = home()
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free / 2**30
-    found = f"{free:.0f} GB free at {existing}"
-    if free >= 20:
-        yield Diagnosis("disk", "good", found)
-    else:
-        yield Diagnosis(
-            "disk", "warn", found, "a GPT run keeps about 1.5 GB of checkpoints: free some, or move OELM_HOME"
-        )
+    fix = "" if free >= 20 else "a GPT run keeps about 1.5 GB of checkpoints: free some, or move OELM_HOME"
+    yield Diagnosis("disk", "warn" if fix else "good", f"{free:.0f} GB free at {existing}", fix)
 
 
 def _cache() -> Iterator[Diagnosis]:

@@ -59,13 +59,10 @@ def load_split(name: str, place: sets.Split, streaming: bool = False) -> Any:
     try:
         return datasets.load_dataset(place.repo, place.config, split=place.name, streaming=streaming)
     except Exception as error:  # the library raises a dozen kinds for "cannot reach it"
+        why = "no network" if "onnect" in str(error) or "ffline" in str(error) else type(error).__name__
         looked = map(str, (sets.kept_folder(name), *(sets.hub_cache_folders(place) or sets.hub_caches())))
         raise NotFound(
             f"dataset {name} ({place.repo}, {place.name}) is not here and cannot be fetched"
-            f" ({_why(error)}); looked in {', '.join(looked)}."
+            f" ({why}); looked in {', '.join(looked)}."
             f" To get it: {sets.how_to_get(name)}."
         ) from None
-
-
-def _why(error: Exception) -> str:
-    return "no network" if "onnect" in str(error) or "ffline" in str(error) else type(error).__name__

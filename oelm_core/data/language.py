@@ -43,28 +43,23 @@ def load(
 ) -> LanguageData:
     """The experiment's token streams: a prepared folder, or text tokenised into the cache first."""
     data = experiment.data
-    folder = _prepared_folder(data)
-    if folder is None:
+    folder = Path(data.path).expanduser() if data.path else sets.kept_folder(data.name)
+    if token_files.read_manifest(folder) is None:
         folder = _prepare_small(data, tokenizer, cache, say)
     return open_prepared(folder, data, tokenizer)
 
 
-def _prepared_folder(data: Data) -> Path | None:
-    folder = Path(data.path).expanduser() if data.path else sets.kept_folder(data.name)
-    return folder if token_files.read_manifest(folder) else None
-
-
 def _prepare_small(data: Data, tokenizer: PreTrainedTokenizerFast, cache: Path, say: Callable[[str], None]) -> Path:
     named = sets.find_set(data.name)
-    if not data.path and (named is None or named.kind == "classification"):
+    if data.path:
+        _refuse_large(Path(data.path).expanduser(), data)
+    elif named is None or named.kind == "classification":
         raise BadData(f"data.name {data.name}: not a text known by name; give its files with --set data.path=FOLDER.")
-    if not data.path and named is not None and named.kind == "language":
+    elif named.kind == "language":
         raise NotFound(
             f"dataset {data.name} is not prepared: looked in {sets.kept_folder(data.name)}."
             f" To get it: {sets.how_to_get(named.name)}."
         )
-    if data.path:
-        _refuse_large(Path(data.path).expanduser(), data)
     sources = prepare.text_sources(data.name, data.path, data.text)
     held_out = token_files.HeldOut.of(data)
     if held_out and "validation" in sources:

@@ -141,11 +141,6 @@ def known_set(name: str) -> NamedSet:
     return found
 
 
-def data_dir() -> Path:
-    """Where `oelm data prepare` keeps datasets."""
-    return home() / "data"
-
-
 def cache_dir() -> Path:
     """Things that can be made again: tokenised examples, generated demo data, the demo encoder."""
     return home() / "cache"
@@ -164,7 +159,7 @@ def local_files(name: str, path: str | None) -> Path | None:
 def kept_folder(name: str) -> Path:
     """The folder of a named set kept by `oelm data prepare`, whether or not it is there yet."""
     named = find_set(name)
-    return data_dir() / (named.name if named else name.lower())
+    return home() / "data" / (named.name if named else name.lower())
 
 
 def hub_caches() -> tuple[Path, Path]:
