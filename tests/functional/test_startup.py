@@ -24,6 +24,7 @@ LIGHT_MODULES = (
     "oelm_tui.commands.run",
     "oelm_tui.commands.bench",
     "oelm_core.method.flops",
+    "oelm_core.estimate",
 )
 
 
