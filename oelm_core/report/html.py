@@ -38,7 +38,8 @@ def _section(section: ReportSection, translate: Translations) -> str:
     if section.charts:
         parts.append(f'<div class="charts">{"".join(map(svg_chart, section.charts))}</div>')
     if section.findings:  # as cards: a table of sentences is hard to read
-        parts.append(_findings(section.findings, translate))
+        cards = "".join(_finding(finding, translate) for finding in section.findings)
+        parts.append(f'<ul class="findings">{cards}</ul>')
     else:
         parts += [html_table(table, section.heading) for table in section.tables if table.rows]
     if section.code:
@@ -69,10 +70,6 @@ def _side(align: str, cell: str = "") -> str:
     classes = ["r"] if align == "r" else []
     classes += [name for name in ("met", "missed") if cell.startswith(f"{MARKS[name]} ")]
     return f' class="{" ".join(classes)}"' if classes else ""
-
-
-def _findings(findings: tuple[Finding, ...], translate: Translations) -> str:
-    return f'<ul class="findings">{"".join(_finding(finding, translate) for finding in findings)}</ul>'
 
 
 def _finding(finding: Finding, translate: Translations) -> str:

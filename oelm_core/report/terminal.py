@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Group as RichGroup
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from oelm_core.compare.comparison import Comparison, Finding, Group
 from oelm_core.report import tables
 from oelm_core.report.tables import GRADE_MARKS, References, ReportTable
 from oelm_core.report.translations import Translations
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-    from rich.console import Group as RichGroup
-    from rich.table import Table as RichTable
-
 _STYLES = {"breaks": "bold red", "confounds": "yellow", "note": "dim"}
 
 
 def terminal_report(comparison: Comparison, lang: str = "en") -> RichGroup:
     """A rich renderable; print it on any Console."""
-    from rich.console import Group as RichGroup
-    from rich.text import Text
-
     translate, references = Translations(lang), References()
     parts: list[RenderableType] = []
     if comparison.study:
@@ -42,8 +39,6 @@ def terminal_report(comparison: Comparison, lang: str = "en") -> RichGroup:
 
 
 def _group(group: Group, translate: Translations, references: References) -> list[RenderableType]:
-    from rich.text import Text
-
     parts: list[RenderableType] = [FittingTable(tables.results(group, translate, references))]
     for pair in group.pairs:
         verdict = "" if pair.verdict == "no target" else f" Target {pair.verdict}: {pair.verdict_why}."
@@ -72,37 +67,24 @@ class FittingTable:
         self.table, self.title = table, title or table.title
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.cells import cell_len
-
-        cells = [self.table.columns, *self.table.rows]
-        widths = [max(cell_len(row[column]) for row in cells) + 3 for column in range(len(self.table.columns))]
+        table = self.table
+        rows = [table.columns, *table.rows]
+        widths = [max(cell_len(row[column]) for row in rows) + 3 for column in range(len(table.columns))]
         kept = list(range(len(widths)))
         droppable = [column for column in (5, 4, 6, 1, 9, 8, 7, 3) if 0 < column < len(widths)]
         while sum(widths[column] for column in kept) > options.max_width and droppable:
             kept.remove(droppable.pop(0))
-        yield rich_table(self.table, kept, self.title)
-
-
-def rich_table(table: ReportTable, kept: Sequence[int], title: str) -> RichTable:
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    shown = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for column in kept:
-        right = table.align[column] == "r"
-        shown.add_column(table.columns[column], justify="right" if right else "left", no_wrap=True)
-    for place, row in enumerate(table.rows):
-        cells = [Text(row[column]) for column in kept]
-        shown.add_row(*cells, style="bold" if place in table.strong else None)
-    return shown
+        shown = RichTable(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+        for column in kept:
+            right = table.align[column] == "r"
+            shown.add_column(table.columns[column], justify="right" if right else "left", no_wrap=True)
+        for place, row in enumerate(table.rows):
+            shown.add_row(*(Text(row[column]) for column in kept), style="bold" if place in table.strong else None)
+        yield shown
 
 
 def findings_table(findings: Sequence[Finding]) -> RichTable:
     """One finding a row: its grade with a mark and a colour, then the sentence and what settles it."""
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
     shown = RichTable.grid(padding=(0, 1))
     shown.add_column(no_wrap=True)
     shown.add_column(overflow="fold")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -198,8 +197,7 @@ def _save_file(tensors: Tensors, file: Path) -> None:
 def point(folder: Path, link: str, step: int) -> None:
     """Swaps the symlink `latest` or `best` in one move."""
     temporary = folder / f".{link}-{os.getpid()}"
-    with contextlib.suppress(FileNotFoundError):
-        temporary.unlink()
+    temporary.unlink(missing_ok=True)
     os.symlink(f"step-{step}", temporary)
     os.replace(temporary, folder / link)
 

@@ -26,7 +26,7 @@ class Evaluation:
 class LargestBatch:
     """Evaluation at the largest batch that fits: on a GPU twice as many batches are joined each time, until too many.
 
-    It remembers how many that were. Without a GPU it is one: `oelm bench loop` shows what more would bring.
+    It remembers how many that were. Without a GPU it is one: `python -m benchmarks loop` shows what more would bring.
     """
 
     def __init__(self, most: int | None = None) -> None:

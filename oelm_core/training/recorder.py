@@ -24,6 +24,11 @@ PROGRESS_EVERY = 0.5  # seconds
 SYSTEM_EVERY = 10.0
 
 
+def say(line: str) -> None:
+    """A line in training.log."""
+    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}", flush=True)
+
+
 class Recorder:
     """Writes into the run folder. Ranks other than 0 are given `active=False` and write nothing."""
 
@@ -35,9 +40,8 @@ class Recorder:
         self.phase = "starting"
 
     def say(self, line: str) -> None:
-        """A line in training.log."""
         if self.active:
-            print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}", flush=True)
+            say(line)
 
     def event(self, step: int, what: str, message: str) -> None:
         self.say(message)
@@ -48,7 +52,9 @@ class Recorder:
         if not self._metrics:
             return
         self._metrics.write("train", step, **values)
-        self._maybe_system(step)
+        if time.monotonic() - self._last_system >= SYSTEM_EVERY:
+            self._last_system = time.monotonic()
+            self._metrics.write("system", step, **system_figures())
         rest = f"  left {exact_duration(left)}" if left is not None else ""
         self.say(
             f"step {step}/{self.total}  loss {values['loss']:.4f}  lr {values['lr']:.3g}"
@@ -86,21 +92,9 @@ class Recorder:
             reached = WorkerProgress(step, self.total or None, round(now, 3), self.phase)
             self.folder.write(reached, durable=False)  # losing the last one costs nothing
 
-    def _maybe_system(self, step: int) -> None:
-        now = time.monotonic()
-        if self._metrics and now - self._last_system >= SYSTEM_EVERY:
-            self._last_system = now
-            self._metrics.write("system", step, **system_figures())
-
     def flush_to_disk(self) -> None:
         if self._metrics:
             self._metrics.flush_to_disk()
-
-    def reopen(self) -> None:
-        """After a cut the metrics are another file under the same name."""
-        if self._metrics:
-            self._metrics.close()
-            self._metrics = MetricsWriter(self.folder.metrics)
 
     def close(self) -> None:
         if self._metrics:

@@ -28,7 +28,7 @@ from oelm_core.training import checkpoint
 from oelm_core.training.checkpoint import Checkpoint, CheckpointState, Progress
 from oelm_core.training.distributed import Ranks, join
 from oelm_core.training.precision import Precision, choose_precision
-from oelm_core.training.recorder import Recorder, cut_after
+from oelm_core.training.recorder import Recorder, cut_after, say
 from oelm_core.training.supervision import StopRequest
 from oelm_core.training.tasks import Task, load_task
 from oelm_core.training.timing import MemoryMeter, StepTimes
@@ -83,8 +83,8 @@ def set_up(folder: RunFolder, stop: StopRequest) -> Session:
         raise BadInput(f"{folder.path}: there is no readable run.json.")
     experiment = build_experiment({**run.config, "seed": run.seed}, f"{folder.id}/run.json")
     ranks = join(device_kind())
+    found = _find_checkpoint(folder, run, ranks)
     recorder = Recorder(folder, active=ranks.main)
-    found = _find_checkpoint(folder, run, ranks, recorder)
     threads = set_threads(experiment, found, recorder)
     precision = choose_precision(experiment.train.precision, ranks.device)
     if precision.note:
@@ -239,16 +239,15 @@ def build_optimiser(model: nn.Module, experiment: Experiment, total: int) -> tor
 # -- resuming ----------------------------------------------------------------------------------------------------------
 
 
-def _find_checkpoint(folder: RunFolder, run: RunRecord, ranks: Ranks, recorder: Recorder) -> Checkpoint | None:
+def _find_checkpoint(folder: RunFolder, run: RunRecord, ranks: Ranks) -> Checkpoint | None:
     """Every rank takes the one that rank 0 has verified; what came after it is cut off."""
     found = None
     if ranks.main:
         checkpoint.clear_drafts(folder.checkpoints)
-        found = checkpoint.newest(folder.checkpoints, recorder.say)
+        found = checkpoint.newest(folder.checkpoints, say)
         if found is not None:
             checkpoint.check_owner(found, run.preset, run.config_hash)
         cut_after(folder, found.step if found else 0, found is not None and found.state.progress.eval_due)
-        recorder.reopen()
     step = ranks.gather(found.step if found else None)[0]
     if step is not None and found is None:
         other = checkpoint.verify(folder.checkpoints / f"step-{step}")

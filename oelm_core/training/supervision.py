@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType
 
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
@@ -26,24 +25,16 @@ class StopRequest:
     The first signal decides; USR2 gives way to TERM.
     """
 
-    def __init__(self) -> None:
-        self._signal = 0
+    number = 0
+    """The signal's number, 0 while nobody asked. What ranks agree upon."""
 
     def install(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
-            signal.signal(number, self._handle)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.request(number)
+            signal.signal(number, lambda received, _: self.request(received))
 
     def request(self, number: int) -> None:
-        if self._signal in (0, signal.SIGUSR2):
-            self._signal = number
-
-    @property
-    def number(self) -> int:
-        """The signal's number, 0 while nobody asked. What ranks agree upon."""
-        return self._signal
+        if self.number in (0, signal.SIGUSR2):
+            self.number = number
 
 
 class Interrupted(Exception):

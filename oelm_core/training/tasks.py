@@ -100,6 +100,26 @@ def _rank_share(chosen: np.ndarray, ranks: Ranks) -> tuple[np.ndarray, float]:
     return (mine, 1.0) if len(mine) else (chosen[:1], 0.0)
 
 
+@torch.no_grad()
+def _forward_all(
+    largest: LargestBatch,
+    batches: list[np.ndarray],
+    forward: Callable[[np.ndarray], Tensor],
+    ranks: Ranks,
+    stop: StopRequest,
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(examples, what forward found of them) for all batches, which ranks share out."""
+
+    def unless_stopped(chosen: np.ndarray) -> Tensor:
+        if stop.number and ranks.world == 1:
+            raise Interrupted
+        return forward(chosen)
+
+    mine = list(largest.over(batches[ranks.rank :: ranks.world], unless_stopped))
+    parts = ranks.gather([(chosen, found.cpu().numpy()) for chosen, found in mine])
+    return [found for part in parts for found in part]
+
+
 # -- classification ----------------------------------------------------------------------------------------------------
 
 
@@ -165,34 +185,23 @@ class ClassificationTask:
         first.mismatched = kept.get("mismatched")
         return Evaluation(values, first)
 
-    @torch.no_grad()
     def _predict(
         self, model: nn.Module, examples: Examples, ranks: Ranks, precision: Precision, stop: StopRequest
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Predicted class and loss of every example, in the order of the file. Ranks share the batches out."""
-        by_length = np.argsort(-examples.lengths, kind="stable")  # alike lengths together: less padding
-        mine = in_batches(by_length, self.eval_batch)[ranks.rank :: ranks.world]
+        """Predicted class and loss of every example, in the order of the file."""
 
         def forward(chosen: np.ndarray) -> Tensor:
-            if stop.number and ranks.world == 1:
-                raise Interrupted
             batch = self._batch(examples, chosen).to(ranks.device)
             with precision.autocast():
-                return packing.logits(model, batch).float()
+                scores = packing.logits(model, batch).float()
+            losses = F.cross_entropy(scores, batch.labels, reduction="none")
+            return torch.stack([scores.argmax(-1).double(), losses.double()])
 
-        scores = list(self.largest.over(mine, forward))
-        found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        for chosen, logits in scores:
-            labels = torch.from_numpy(examples.labels[chosen]).to(logits.device)
-            each = F.cross_entropy(logits, labels, reduction="none")
-            found.append((chosen, logits.argmax(-1).cpu().numpy(), each.cpu().numpy()))
-        predictions = np.empty(len(examples), np.int64)
-        losses = np.empty(len(examples), np.float64)
-        for part in ranks.gather(found):
-            for chosen, predicted, lost in part:
-                predictions[chosen] = predicted
-                losses[chosen] = lost
-        return predictions, losses
+        by_length = np.argsort(-examples.lengths, kind="stable")  # alike lengths together: less padding
+        predictions, losses = np.empty((2, len(examples)))
+        for chosen, found in _forward_all(self.largest, in_batches(by_length, self.eval_batch), forward, ranks, stop):
+            predictions[chosen], losses[chosen] = found
+        return predictions.astype(np.int64), losses
 
     def samples(self, model: nn.Module, step: int, precision: Precision) -> list[Sample]:
         return []
@@ -278,16 +287,12 @@ class LanguageTask:
         batches = in_batches(np.arange(whole), self.eval_batch)
 
         def forward(chosen: np.ndarray) -> Tensor:
-            if stop.number and ranks.world == 1:
-                raise Interrupted
             inputs, targets = map(torch.from_numpy, sequences(text, chosen, length))
             return _sequence_losses(model, inputs, targets, ranks.device, precision)
 
-        mine = list(self.largest.over(batches[ranks.rank :: ranks.world], forward))
         sums = np.zeros(whole)
-        for part in ranks.gather([(chosen, loss.cpu().numpy()) for chosen, loss in mine]):
-            for chosen, losses in part:
-                sums[chosen] = losses
+        for chosen, losses in _forward_all(self.largest, batches, forward, ranks, stop):
+            sums[chosen] = losses
         tokens = np.full(whole, length)
         rest = np.asarray(text[whole * length :], np.int64)
         if len(rest) > 1:

@@ -56,8 +56,8 @@ class StepTimes:
     """All measured steps of a run, over all its attempts. Validation and each start's warm-up are left out."""
 
     seconds: list[float] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    examples: list[int] = field(default_factory=list)
+    tokens: list[float] = field(default_factory=list)
+    examples: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
 
     def add(self, seconds: float, tokens: int, examples: int, wait: float) -> None:
@@ -71,10 +71,7 @@ class StepTimes:
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, torch.Tensor]) -> StepTimes:
-        lists = {name: tensors[name].tolist() for name in ("seconds", "tokens", "examples", "waits")}
-        return cls(
-            lists["seconds"], [int(t) for t in lists["tokens"]], [int(e) for e in lists["examples"]], lists["waits"]
-        )
+        return cls(**{name: values.tolist() for name, values in tensors.items()})
 
     def summary(self) -> StepTiming:
         """The protocol's figures; None where nothing was measured."""
