@@ -88,15 +88,8 @@ def flops_per_step(experiment: Experiment) -> float | None:
     shape, data, train = experiment.model.shape, experiment.data, experiment.train
     if shape is None:
         return None
-    sizes = StepSizes(
-        vocab=shape.vocab,
-        d_model=shape.d_model,
-        layers=shape.layers,
-        heads=shape.heads,
-        d_ff=shape.d_ff,
-        batch=train.batch_size,
-        length=data.max_length,
-    )
+    network = shape.model_dump(exclude={"positions"})
+    sizes = StepSizes(**network, batch=train.batch_size, length=data.max_length)
     frozen = {"query", "key"} <= set(experiment.method.freeze) and experiment.method.layers == "all"
     classifier = data.classes is not None
     return float(sum(expected(sizes, frozen=frozen, classifier=classifier).values()) * train.accumulate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from oelm_core.config.limits import planned_steps, sizes_of, unfreezing_starts
 from oelm_core.config.published import Claim, Published
@@ -33,15 +33,8 @@ class Experiment(Section):
     seed: int = 42
     target: Target | None = None
     published: Published | None = None
-    slurm: dict[str, Any] | None = None
+    slurm: Annotated[dict[str, Any], AfterValidator(check_settings)] | None = None
     """Site settings of this preset under Slurm, over slurm.yaml: time, memory, constraint and the like."""
-
-    @field_validator("slurm")
-    @classmethod
-    def _slurm_settings_are_known(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value is not None:
-            check_settings(value)
-        return value
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Experiment:
@@ -67,6 +60,10 @@ class Experiment(Section):
         return self.baseline is None
 
 
+def _each_once(seeds: list[int]) -> list[int]:
+    return list(dict.fromkeys(seeds))
+
+
 class Study(Section):
     """Arms x seeds: what gets compared in one table."""
 
@@ -74,17 +71,12 @@ class Study(Section):
     title: str
     question: str
     arms: Annotated[list[str], Field(min_length=1)]
-    seeds: Annotated[list[int], Field(min_length=1)] = [42]
+    seeds: Annotated[list[int], Field(min_length=1), AfterValidator(_each_once)] = [42]
     pause: Annotated[float, Field(ge=0)] = 0
     """Seconds between runs on one device, so that one does not warm the card for the next."""
     table: Literal["matrix", "ablation", "cross-dataset", "timing", "curve"] = "matrix"
     claims: list[Claim] = []
     """Published figures about the study as a whole: gaps, averages, speed-ups."""
-
-    @field_validator("seeds")
-    @classmethod
-    def _each_seed_once(cls, value: list[int]) -> list[int]:
-        return list(dict.fromkeys(value))
 
 
 def _check_family(exp: Experiment) -> None:

@@ -58,12 +58,19 @@ def encoder_config(shape: Shape, arch: str, classes: int, dropout: float) -> Pre
 
 
 def build(experiment: Experiment, *, meta: bool) -> nn.Module:
-    """The classifier of an experiment; on the meta device from its shape alone, without weights or network."""
-    classes = experiment.data.classes or 2
+    """The classifier of an experiment; on the meta device from its sizes alone, without weights or network."""
+    settings, classes = experiment.model, experiment.data.classes or 2
+    folder = Path(settings.path).expanduser() if settings.path else None
     if not meta and experiment.start == "pretrained":
-        model = load_pretrained(experiment.model.path or experiment.model.name, classes, experiment.model.dropout)
+        model = load_pretrained(settings.path or settings.name, classes, settings.dropout)
+    elif folder and folder.is_dir():
+        model = from_config(AutoConfig.from_pretrained(str(folder), num_labels=classes, local_files_only=True))
+    elif settings.shape:
+        model = from_config(encoder_config(settings.shape, experiment.arch, classes, settings.dropout))
     else:
-        model = from_config(_config_without_network(experiment, classes))
+        raise BadInput(
+            f"{experiment.id}: model.shape is missing; it is needed to count {settings.name} without a download."
+        )
     attach_extras(model, experiment.method.extras)
     return model
 
@@ -88,20 +95,6 @@ def load_pretrained(source: str, classes: int, dropout: float = 0.1) -> nn.Modul
             "write a hub name or a folder with config.json and weights as model.path."
         ) from error
     return cheapen_dropout(model.float())  # a half-precision checkpoint is trained, checked and counted in fp32
-
-
-def _config_without_network(experiment: Experiment, classes: int) -> PretrainedConfig:
-    model = experiment.model
-    if model.path and Path(model.path).expanduser().is_dir():
-        config: PretrainedConfig = AutoConfig.from_pretrained(
-            str(Path(model.path).expanduser()), num_labels=classes, local_files_only=True
-        )
-        return config
-    if model.shape is None:
-        raise BadInput(
-            f"{experiment.id}: model.shape is missing; it is needed to count {model.name} without a download."
-        )
-    return encoder_config(model.shape, experiment.arch, classes, model.dropout)
 
 
 def load_bert_with_head_wise_orthogonal(
