@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from oelm_core.errors import BadInput
-from oelm_core.runs.folder import home
+from oelm_core.home import home
 
 Grade = Literal["good", "warn", "bad"]
 

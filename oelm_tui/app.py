@@ -17,8 +17,8 @@ from textual.reactive import var
 from textual.scrollbar import ScrollBar, ScrollBarRender
 
 from oelm_core.errors import LabError
-from oelm_core.runs.folder import home as lab_home
-from oelm_core.runs.folder import runs_dir
+from oelm_core.home import home as lab_home
+from oelm_core.home import runs_dir
 from oelm_core.runs.store import Run
 from oelm_tui import clipboard, glyphs
 from oelm_tui.actions import ActionPalette, bindings

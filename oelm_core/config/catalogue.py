@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 from oelm_core.config import Experiment, Study, build_experiment, build_study, merge
 from oelm_core.config.plain_yaml import read_yaml_documents, read_yaml_file
 from oelm_core.errors import BadInput, LabError, NotFound, did_you_mean
-from oelm_core.runs.folder import home
+from oelm_core.home import home
 
 Kind = TypeVar("Kind")
 SHIPPED = (Path(__file__).parents[1] / "presets").resolve()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from oelm_core.errors import NotFound, did_you_mean
-from oelm_core.runs.folder import home
+from oelm_core.home import home
 
 GLUE = "nyu-mll/glue"
 NLI_LABELS = ("entailment", "neutral", "contradiction")

@@ -13,8 +13,8 @@ import psutil
 from msgspec.structs import replace
 
 from oelm_core.devices.card import Card, CardProcess
+from oelm_core.home import runs_dir
 from oelm_core.launch import lease
-from oelm_core.runs.folder import runs_dir
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ import time
 from pathlib import Path
 
 from oelm_core.errors import BadInput, Refused, refusing
+from oelm_core.home import runs_dir
 from oelm_core.launch import device_request, queue
 from oelm_core.launch.request import RunRequest, queued_state
 from oelm_core.launch.spawn import SIGNALS, importable
 from oelm_core.runs import attempts, process
-from oelm_core.runs.folder import RunFolder, create, remove_tree, runs_dir
+from oelm_core.runs.folder import RunFolder, create, remove_tree
 from oelm_core.runs.schema import Attempt, RunRecord, RunState, Stop
 from oelm_core.runs.status import FINAL, LIVE, RunStatus, run_status
 from oelm_core.runs.store import find_run

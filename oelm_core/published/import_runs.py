@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from oelm_core.errors import BadInput
+from oelm_core.home import runs_dir
 from oelm_core.published.import_author import AuthorFolder, config_of, looks_like_output, read_folder, result_of
-from oelm_core.runs.folder import RunFolder, create, runs_dir, write_record
+from oelm_core.runs.folder import RunFolder, create, write_record
 from oelm_core.runs.schema import Notes, Origin, Result, RunRecord, RunState, encode_metric, setting
 from oelm_core.runs.store import Run, read_run
 

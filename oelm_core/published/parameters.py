@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from oelm_core.compare.comparison import Finding, Grade
 from oelm_core.formatting import percent
+from oelm_core.home import home
 from oelm_core.method.facts import Count
 from oelm_core.published.figures import Figure, cited, named
-from oelm_core.runs.folder import home, read_record, write_record
+from oelm_core.runs.folder import read_record, write_record
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment

@@ -20,19 +20,6 @@ S = TypeVar("S")
 RUN_ID = re.compile(r"^(?P<preset>.+)-s(?P<seed>-?\d+)-(?P<stamp>\d{8}-\d{6})-[0-9a-f]{4}$")
 
 
-def home() -> Path:
-    """`$OELM_HOME`, else `./.oelm` if it exists, else `~/.oelm`."""
-    named = os.environ.get("OELM_HOME")
-    if named:
-        return Path(named).expanduser().absolute()
-    here = Path.cwd() / ".oelm"
-    return here if here.is_dir() else Path.home() / ".oelm"
-
-
-def runs_dir() -> Path:
-    return home() / "runs"
-
-
 class RunFolder:
     """Paths of one run's files, and safe reading and writing of them."""
 

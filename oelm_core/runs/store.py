@@ -15,8 +15,9 @@ from typing import Any
 from msgspec import Struct
 
 from oelm_core.errors import NotFound, Refused, did_you_mean
+from oelm_core.home import runs_dir
 from oelm_core.metric import default_metric, metric_named
-from oelm_core.runs.folder import RUN_ID, RunFolder, read_record, replace_file, runs_dir
+from oelm_core.runs.folder import RUN_ID, RunFolder, read_record, replace_file
 from oelm_core.runs.metrics_file import MetricsReader
 from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, RunState, encode, setting
 from oelm_core.runs.status import ENDED, FINAL, Observer, RunStatus, derive, observer

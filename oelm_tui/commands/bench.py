@@ -11,7 +11,8 @@ import typer
 
 from oelm_core.bench.report import SUBJECTS, BenchReport, BenchSection, Effort, S, measure_here
 from oelm_core.errors import Refused
-from oelm_core.runs.folder import home, write_record
+from oelm_core.home import home
+from oelm_core.runs.folder import write_record
 from oelm_tui.commands.options import AsJson, single
 from oelm_tui.console import note, print_json, print_table
 

@@ -10,7 +10,7 @@ from textual.containers import Horizontal, Vertical
 from textual.geometry import Size
 from textual.screen import Screen
 
-from oelm_core.runs.folder import home as lab_home
+from oelm_core.home import home as lab_home
 from oelm_tui import glyphs
 from oelm_tui.actions import hints
 from oelm_tui.render.preset_rows import about

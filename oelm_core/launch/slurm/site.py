@@ -12,8 +12,8 @@ from oelm_core.config.plain_yaml import read_setting, read_yaml, read_yaml_file
 from oelm_core.config.slurm import Site
 from oelm_core.config.validation import validated
 from oelm_core.errors import BadInput
+from oelm_core.home import home
 from oelm_core.launch.slurm.commands import call
-from oelm_core.runs.folder import home
 
 
 def site_file() -> Path:

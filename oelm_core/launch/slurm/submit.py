@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from oelm_core.config.slurm import Site
 from oelm_core.errors import BadInput, LabError, Refused, refusing
+from oelm_core.home import home, runs_dir
 from oelm_core.launch.request import RunRequest, queued_state
 from oelm_core.launch.slurm import job_states, submission
 from oelm_core.launch.slurm.commands import about_names, call
 from oelm_core.launch.slurm.site import explain, load_site
 from oelm_core.launch.spawn import importable
-from oelm_core.runs.folder import RunFolder, create, home, remove_tree, runs_dir
+from oelm_core.runs.folder import RunFolder, create, remove_tree
 from oelm_core.runs.schema import RunRecord, RunState, Submission
 from oelm_core.runs.status import ENDED, LIVE
 from oelm_core.runs.store import Run, find_run, list_runs
