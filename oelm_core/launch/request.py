@@ -6,8 +6,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from oelm_core.config import Experiment, as_dict, config_hash, override
 from oelm_core.launch import launcher as launchers
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
 
 
-@dataclass(frozen=True)
-class RunRequest:
+class RunRequest(Struct, frozen=True):
     """One run: an arm with its settings, a seed, and where and when it may run."""
 
     experiment: Experiment
@@ -70,8 +70,7 @@ class RunRequest:
         )
 
 
-@dataclass(frozen=True)
-class LaunchRequest:
+class LaunchRequest(Struct, frozen=True):
     """Presets or a study, over seeds: everything one `oelm run`, `oelm study` or launch form asks for."""
 
     presets: tuple[str, ...] = ()
