@@ -108,7 +108,7 @@ def ratio(found: Mapping[str, Measured], other: str, ours: str) -> Ratio:
     return paired_ratio(found[other].seconds, found[ours].seconds)
 
 
-def paired_ratio(other: Sequence[float], ours: Sequence[float], seed: int = 0) -> Ratio:
+def paired_ratio(other: Sequence[float], ours: Sequence[float]) -> Ratio:
     """Ratio of rounds taken in turns: round i of one beside round i of the other.
 
     >>> str(paired_ratio([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]))
@@ -117,13 +117,13 @@ def paired_ratio(other: Sequence[float], ours: Sequence[float], seed: int = 0) -
     if len(other) != len(ours) or not ours:
         raise ValueError("both variants need the same number of rounds, and at least one")
     ratios = [a / b for a, b in zip(other, ours, strict=True)]
-    low, high = bootstrap(ratios, seed) if len(ratios) >= ENOUGH else (min(ratios), max(ratios))
+    low, high = bootstrap(ratios) if len(ratios) >= ENOUGH else (min(ratios), max(ratios))
     return Ratio(statistics.median(ratios), low, high, len(ratios))
 
 
-def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
+def bootstrap(values: Sequence[float]) -> tuple[float, float]:
     """95 % interval of the median, by resampling with replacement."""
-    draw = random.Random(seed)
+    draw = random.Random(0)
     medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return medians[round(0.025 * (RESAMPLES - 1))], medians[round(0.975 * (RESAMPLES - 1))]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from oelm_core.report.document import Report, ReportSection
 from oelm_core.report.tables import ReportTable
 
-_RULES = {"l": ":---", "r": "---:", "c": ":---:"}
+_RULES = {"l": ":---", "r": "---:"}
 
 
 def render_markdown(report: Report) -> str:

@@ -27,6 +27,7 @@ from oelm_core.registry import is_orthonormal
 from oelm_core.report.translations import Translations
 
 DASH = "-"
+MOST_STEPS = 12
 ARROWS = {"higher": "↑", "lower": "↓"}
 MARKS = {"met": "✔", "missed": "✗", "unknown": "?", "no target": ""}
 GRADE_MARKS = {"breaks": "✗", "confounds": "⚠", "note": "·"}
@@ -42,7 +43,7 @@ Column = tuple[str, str, Callable[[Item], str]]
 
 @dataclass(frozen=True)
 class ReportTable:
-    """Cells as text. `align` has one of l, r, c per column; `strong` numbers the rows to stress."""
+    """Cells as text. `align` has l or r for each column; `strong` numbers the rows to stress."""
 
     title: str
     columns: tuple[str, ...] = ()
@@ -233,7 +234,7 @@ def timing(group: Group, translate: Translations, references: References | None 
     return _table(group_title(group), translate, group.arms, columns)
 
 
-def curve(group: Group, translate: Translations, most_rows: int = 12) -> ReportTable:
+def curve(group: Group, translate: Translations) -> ReportTable:
     """Validation metric by step, mean over seeds; long curves are thinned evenly, the last step kept."""
     by_arm: dict[str, dict[int, list[float]]] = {arm.id: {} for arm in group.arms}
     for arm in group.arms:
@@ -241,7 +242,7 @@ def curve(group: Group, translate: Translations, most_rows: int = 12) -> ReportT
             for step, value in curve.points:
                 by_arm[arm.id].setdefault(step, []).append(value)
     steps = sorted({step for values in by_arm.values() for step in values})
-    stride = -(-len(steps) // most_rows) or 1
+    stride = -(-len(steps) // MOST_STEPS) or 1
     show = _show_metric(group.metric)
 
     def mean(name: str) -> Callable[[int], str]:

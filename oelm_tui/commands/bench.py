@@ -27,7 +27,7 @@ def bench(
 ) -> None:
     """Measure how fast training is on this machine, and which settings pay here.
 
-    gpt and bert: a training step, and where its time goes. loop: the worker around it, threads, precision, compiling.
+    gpt and bert: a training step, and where its time goes. loop: the worker around it, precision, compiling.
     """
     command = " ".join(["oelm bench", *(subjects or ["all"]), *(["--quick"] if quick else [])])
     report = measure_here(subjects or [], Effort(quick, threads or os.cpu_count() or 1), command, show=note)
