@@ -22,7 +22,7 @@ from oelm_core.home import runs_dir
 from oelm_core.runs.store import Run
 from oelm_tui import clipboard, glyphs
 from oelm_tui.actions import ActionPalette, bindings
-from oelm_tui.messages import CatalogueLoaded, DetailRead, Sampled, Trouble
+from oelm_tui.messages import DetailRead, Sampled
 from oelm_tui.palette import DARK, LIGHT, Colourless
 from oelm_tui.settings import Settings
 from oelm_tui.snapshots.background import BackgroundThread, key_pressed
@@ -74,27 +74,25 @@ class OelmApp(HookedApp):
         for theme in (DARK, LIGHT):
             self.register_theme(theme)
         # Before anything is styled: a theme set later styles everything twice.
-        self.theme = self.settings.theme if self.settings.theme in self.theme_names else THEMES[0]
+        self.theme = self.settings.theme if self.settings.theme in THEMES else THEMES[0]
         if self.no_color:
             self.theme = "ansi-dark"  # the one whose cursors are reversed, not coloured
         self._presets = presets
         self._load = load
         self._devices: DeviceSampler | None = None
         self.sampler = LabSampler(sources or self._own_sources())
-        self._reader = DetailReader()
         self.crash_file: Path | None = None
         self._when_presets_come: Callable[[], object] | None = None
         self._presets_requested = False
         self._announced: set[tuple[str, str, float]] | None = None
         self._sampled_at = time.monotonic()
         self.threads: dict[str, BackgroundThread[Any, Any]] = {
-            "lab": BackgroundThread(
-                "lab", lambda _: self.sampler.sample(), self._deliver_snapshot, every, self.report_error
-            ),
-            "detail": BackgroundThread("detail", self._reader.read, self._deliver_detail, 2 * every, self.report_error),
-            "catalogue": BackgroundThread(
-                "catalogue", self._read_catalogue, self._deliver_catalogue, None, self.report_error
-            ),
+            name: BackgroundThread(name, work, deliver, pause, self.report_error)
+            for name, work, deliver, pause in (
+                ("lab", lambda _: self.sampler.sample(), lambda new: self.post_message(Sampled(new)), every),
+                ("detail", DetailReader().read, lambda new: self.post_message(DetailRead(new)), 2 * every),
+                ("catalogue", self._read_catalogue, self._take_catalogue, None),
+            )
         }
 
     async def on_event(self, event: events.Event) -> None:
@@ -131,20 +129,15 @@ class OelmApp(HookedApp):
 
         return load_catalogue(self._presets)
 
-    def _deliver_snapshot(self, snapshot: LabSnapshot) -> None:
-        self.post_message(Sampled(snapshot))
-
-    def _deliver_detail(self, detail: Detail) -> None:
-        self.post_message(DetailRead(detail))
-
-    def _deliver_catalogue(self, catalogue: Catalogue) -> None:
+    def _take_catalogue(self, catalogue: Catalogue) -> None:
         self.sampler.catalogue = catalogue
-        self.post_message(CatalogueLoaded(catalogue))
+        self.threads["lab"].ask(None)
 
     def report_error(self, error: Exception) -> None:
         """From any thread: something went wrong in one; it continues. A mistake of ours says of what kind it is."""
         expected = isinstance(error, (LabError, OSError))
-        self.post_message(Trouble(str(error) if expected else f"this did not work: {type(error).__name__}: {error}"))
+        words = str(error) if expected else f"this did not work: {type(error).__name__}: {error}"
+        self.call_later(self.say, words, bad=True)
 
     def on_mount(self) -> None:
         from oelm_tui.screens.home import Home
@@ -171,12 +164,6 @@ class OelmApp(HookedApp):
         self.detail = event.detail
         if event.detail.loading:
             self.threads["detail"].ask(self._request)
-
-    def on_catalogue_loaded(self, event: CatalogueLoaded) -> None:
-        self.threads["lab"].ask(None)
-
-    def on_trouble(self, event: Trouble) -> None:
-        self.say(event.words, bad=True)
 
     def _watch_the_sampler(self) -> None:
         """The clock keeps going while a disk hangs, and the header says how old the picture is."""
@@ -330,15 +317,10 @@ class OelmApp(HookedApp):
         self.exit()
 
     def action_next_theme(self) -> None:
-        names = self.theme_names
-        place = names.index(self.theme) if self.theme in names else -1
-        self.theme = names[(place + 1) % len(names)]
+        place = THEMES.index(self.theme) if self.theme in THEMES else -1
+        self.theme = THEMES[(place + 1) % len(THEMES)]
         self.keep(theme=self.theme)
         self.say(f"theme {self.theme}")
-
-    @property
-    def theme_names(self) -> list[str]:
-        return [name for name in THEMES if name in self.available_themes]
 
     def action_toggle_bell(self) -> None:
         self.keep(bell=not self.settings.bell)

@@ -5,30 +5,19 @@ from __future__ import annotations
 import os
 import sys
 
-STATE_SIGNS = {
-    "queued": ("◌", "."),
-    "waiting": ("◷", "w"),
-    "starting": ("▹", ">"),
-    "running": ("▶", ">"),
-    "stopping": ("◼", "#"),
-    "finished": ("✔", "+"),
-    "failed": ("✗", "x"),
-    "stopped": ("■", "#"),
-    "lost": ("?", "?"),
-    "unknown": ("?", "?"),
+_STATES = {
+    "queued": ("◌", ".", "wait"),
+    "waiting": ("◷", "w", "wait"),
+    "starting": ("▹", ">", "ok"),
+    "running": ("▶", ">", "ok"),
+    "stopping": ("◼", "#", "wait"),
+    "finished": ("✔", "+", "done"),
+    "failed": ("✗", "x", "bad"),
+    "stopped": ("■", "#", "faint"),
+    "lost": ("?", "?", "bad"),
+    "unknown": ("?", "?", "faint"),
 }
-STATE_ROLES = {
-    "queued": "wait",
-    "waiting": "wait",
-    "starting": "ok",
-    "running": "ok",
-    "stopping": "wait",
-    "finished": "done",
-    "failed": "bad",
-    "stopped": "faint",
-    "lost": "bad",
-    "unknown": "faint",
-}
+"""A run's state to its sign, the same in ASCII, and its role."""
 
 
 class Signs:
@@ -44,7 +33,7 @@ class Signs:
     bar_steps, spark = " ▏▎▍▌▋▊▉█", " ▁▂▃▄▅▆▇█"
 
     def state(self, name: str) -> str:
-        return STATE_SIGNS.get(name, ("?", "?"))[1 if self.ascii_only else 0]
+        return _STATES.get(name, _STATES["unknown"])[1 if self.ascii_only else 0]
 
 
 class AsciiSigns(Signs):
@@ -56,6 +45,10 @@ class AsciiSigns(Signs):
     good, warn, bad, note = "+", "!", "x", "-"
     arms = ("*", "o", "x", "+")
     bar_steps, spark = " #", " .:-=+*#@"
+
+
+def state_role(name: str) -> str:
+    return _STATES[name][2] if name in _STATES else ""
 
 
 UNICODE, ASCII = Signs(), AsciiSigns()

@@ -40,72 +40,29 @@ LIGHT = Theme(
     dark=False,
     variables={"border-blurred": "#c3cbc6", "footer-key-foreground": "#1f6f9f"},
 )
-_DARK_ROLES = {
-    "ok": "#7fbf8e",
-    "wait": "#dcb45c",
-    "bad": "#e0706f",
-    "done": "#8fb8a0",
-    "faint": "#6b7a89",
-    "other": "#8b8494",
-    "label": "bold #c9d1d9",
-    "key": "#6cb0d6",
-    "accent": "#e2a65a",
-    "axis": "#5c6b7a",
-    "cursor": "#e6e6e6",
-    "arm0": "#6cb0d6",
-    "arm1": "#e2a65a",
-    "arm2": "#b497d6",
-    "arm3": "#7fbf8e",
-    "head": "#8aa3b8",
-    "chosen": "on #24405a",
-    "blurred": "on #272c33",
-    "hit": "#11161d on #dcb45c",
-    "title": "bold #6cb0d6",
+ROLES = {
+    "ok": ("#7fbf8e", "#2b7a43", "green"),
+    "wait": ("#dcb45c", "#8a6400", "yellow"),
+    "bad": ("#e0706f", "#b3302f", "red"),
+    "done": ("#8fb8a0", "#3d6b50", "green"),
+    "faint": ("#6b7a89", "#7d8892", "bright_black"),
+    "other": ("#8b8494", "#85788f", "magenta"),
+    "label": ("bold #c9d1d9", "bold #26303a", "bold"),
+    "key": ("#6cb0d6", "#1f6f9f", "cyan"),
+    "accent": ("#e2a65a", "#a8620c", "yellow"),
+    "axis": ("#5c6b7a", "#8a96a0", "bright_black"),
+    "cursor": ("#e6e6e6", "#000000", "bold"),
+    "arm0": ("#6cb0d6", "#1f6f9f", "cyan"),
+    "arm1": ("#e2a65a", "#b3660a", "yellow"),
+    "arm2": ("#b497d6", "#7a4fa3", "magenta"),
+    "arm3": ("#7fbf8e", "#2b7a43", "green"),
+    "head": ("#8aa3b8", "#566a7c", "bold"),
+    "chosen": ("on #24405a", "on #c4dcec", "reverse"),
+    "blurred": ("on #272c33", "on #dfe6e8", "underline"),
+    "hit": ("#11161d on #dcb45c", "#ffffff on #8a6400", "black on yellow"),
+    "title": ("bold #6cb0d6", "bold #1f6f9f", "bold cyan"),
 }
-_LIGHT_ROLES = _DARK_ROLES | {
-    "ok": "#2b7a43",
-    "wait": "#8a6400",
-    "bad": "#b3302f",
-    "done": "#3d6b50",
-    "faint": "#7d8892",
-    "other": "#85788f",
-    "label": "bold #26303a",
-    "key": "#1f6f9f",
-    "accent": "#a8620c",
-    "axis": "#8a96a0",
-    "cursor": "#000000",
-    "arm0": "#1f6f9f",
-    "arm1": "#b3660a",
-    "arm2": "#7a4fa3",
-    "arm3": "#2b7a43",
-    "head": "#566a7c",
-    "chosen": "on #c4dcec",
-    "blurred": "on #dfe6e8",
-    "hit": "#ffffff on #8a6400",
-    "title": "bold #1f6f9f",
-}
-_ANSI_ROLES = {
-    "ok": "green",
-    "wait": "yellow",
-    "bad": "red",
-    "done": "green",
-    "faint": "bright_black",
-    "other": "magenta",
-    "label": "bold",
-    "key": "cyan",
-    "accent": "yellow",
-    "axis": "bright_black",
-    "cursor": "bold",
-    "arm0": "cyan",
-    "arm1": "yellow",
-    "arm2": "magenta",
-    "arm3": "green",
-    "head": "bold",
-    "chosen": "reverse",
-    "blurred": "underline",
-    "hit": "black on yellow",
-    "title": "bold cyan",
-}
+"""Role to its style in a dark theme, in a light one, and in 16 colours."""
 _PARSED: dict[tuple[str, str], Style] = {}
 
 
@@ -114,8 +71,8 @@ def role_style(role: str, theme: Theme) -> Style:
     key = (theme.name, role)
     found = _PARSED.get(key)
     if found is None:
-        table = _ANSI_ROLES if theme.name.startswith("ansi") else _DARK_ROLES if theme.dark else _LIGHT_ROLES
-        words = " ".join(table.get(part, "") if part in _DARK_ROLES else part for part in role.split("|"))
+        kind = 2 if theme.name.startswith("ansi") else 0 if theme.dark else 1
+        words = " ".join(ROLES[part][kind] if part in ROLES else part for part in role.split("|"))
         found = _PARSED[key] = Style.parse(words.strip()) if words.strip() else Style.null()
     return found
 

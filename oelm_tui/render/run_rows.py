@@ -12,7 +12,7 @@ from oelm_core.devices.card import short_devices
 from oelm_core.metric import metric_named
 from oelm_core.registry import method_name
 from oelm_tui import glyphs
-from oelm_tui.glyphs import STATE_ROLES, bar
+from oelm_tui.glyphs import bar, state_role
 from oelm_tui.render.reason import words_for
 from oelm_tui.run_filter import Query
 from oelm_tui.snapshots.run_view import PASSING, RunView
@@ -58,7 +58,7 @@ def remark(view: RunView) -> Cell:
 
 def row_of(view: RunView, now: float) -> Row:
     run = view.run
-    role = STATE_ROLES.get(run.state, "")
+    role = state_role(run.state)
     over = run.is_over
     total = formatting.count(run.total) if run.total else ""
     step = (
@@ -116,7 +116,7 @@ _SORT_KEYS: dict[str, Callable[[RunView], Any]] = {
 def headline(view: RunView, with_bar: bool = True) -> Line:
     """State, step, time left and metric of a run in one line; the end of it is left out where it gets narrow."""
     run = view.run
-    role = STATE_ROLES.get(run.state, "")
+    role = state_role(run.state)
     state = (words_for(run.reason).short if run.state == "failed" else "") or run.state
     parts: Line = [(f" {glyphs.signs.state(run.state)} ", role), (f"{run.preset} ", "label")]
     parts.append((f"{method_name(run.method)} s{run.seed} ", ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ from textual.message import Message
 from textual.screen import Screen
 
 from oelm_core.data.sets import set_title
-from oelm_core.errors import LabError
 from oelm_core.metric import metric_named
 from oelm_core.report import FORMATS, format_of_file, render
 from oelm_tui import glyphs
@@ -56,10 +56,9 @@ class Compare(Screen[None]):
     """
     app: OelmApp
 
+    @dataclass
     class Done(Message):
-        def __init__(self, compared: Compared) -> None:
-            super().__init__()
-            self.compared = compared
+        compared: Compared
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class Compare(Screen[None]):
         )
 
     def compose(self) -> ComposeResult:
-        yield ActionTabs("compare", "back", id="compare-title")
+        yield ActionTabs("compare", "dismiss", id="compare-title")
         yield TabBar(PARTS, id="compare-parts")
         yield ScrollLines(id="results")
         with Horizontal(id="below"):
@@ -180,7 +179,7 @@ class Compare(Screen[None]):
         base = f"   baseline {group.baseline}" if group and group.baseline else ""
         bar = self.query_one(ActionTabs)
         turns = ("turn(-1)", "turn(1)") if place and self.size.width >= 80 else ()  # narrow: the footer says how
-        bar.set_names(*turns, "back")
+        bar.set_names(*turns, "dismiss")
         bar.set_lead([(" Compare ", "title"), (f"{name} ", "label"), (f"{place}", "accent"), (f"{base}  ", "faint")])
 
     def _fill(self) -> None:
@@ -255,8 +254,7 @@ class Compare(Screen[None]):
         names = [name for name, _ in PARTS]
         self._part = names[(names.index(self._part) + by) % len(names)]
         self._show_part()
-        target = self.query_one(f"#{self._part}")
-        target.focus()
+        self.query_one(f"#{self._part}").focus()
         self.call_after_refresh(self._fill)
 
     def action_other_pair(self) -> None:
@@ -335,10 +333,4 @@ class Compare(Screen[None]):
             self.app.call_from_thread(self.app.copy_to_clipboard, text)
             self.app.say_from_thread(f"Markdown copied, {len(text.splitlines())} lines", False)
 
-        try:
-            self.app.in_thread(work)
-        except LabError as error:
-            self.app.say(str(error), bad=True)
-
-    def action_back(self) -> None:
-        self.dismiss(None)
+        self.app.in_thread(work)

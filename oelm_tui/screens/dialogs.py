@@ -76,9 +76,6 @@ class Confirm(ModalScreen[bool]):
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.id == "yes")
 
-    def action_answer(self, yes: bool) -> None:
-        self.dismiss(yes)
-
 
 class Form(ModalScreen[dict[str, str] | None]):
     """Named fields with their present values; enter saves, escape cancels. What is refused stays to be corrected."""
@@ -141,9 +138,6 @@ class Form(ModalScreen[dict[str, str] | None]):
             return
         self.dismiss(answer)
 
-    def action_leave(self) -> None:
-        self.dismiss(None)
-
 
 class Help(ModalScreen[None]):
     """All keys, made from the registry of actions."""
@@ -164,9 +158,6 @@ class Help(ModalScreen[None]):
     def _fill(self) -> None:
         text = self.query_one(ScrollLines)
         text.show(help_lines(text.size.width))
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
 
 def help_lines(width: int = 80) -> list[Line]:

@@ -21,7 +21,7 @@ class FullLog(Screen[None]):
         self._view = view
 
     def compose(self) -> ComposeResult:
-        yield ActionTabs("full_log", "leave", id="log-title")
+        yield ActionTabs("full_log", "dismiss", id="log-title")
         yield LogView()
 
     def on_mount(self) -> None:
@@ -36,6 +36,3 @@ class FullLog(Screen[None]):
 
     def on_log_page_resized(self) -> None:
         self.query_one(LogView).open(self._view.log)
-
-    def action_leave(self) -> None:
-        self.dismiss(None)

@@ -17,13 +17,7 @@ class Home(HomePanes):
 
     # Moving
 
-    def action_next_pane(self) -> None:
-        self._step_pane(1)
-
-    def action_previous_pane(self) -> None:
-        self._step_pane(-1)
-
-    def _step_pane(self, by: int) -> None:
+    def action_step_pane(self, by: int) -> None:
         order = ["presets", "runs", "run", "devices"] if self.one_pane else ["presets", "runs", "run"]
         place = order.index(self.pane) if self.pane in order else 0
         self.go_to(order[(place + by) % len(order)])
@@ -35,13 +29,7 @@ class Home(HomePanes):
         self._zoomed = not self._zoomed
         self._lay_out()
 
-    def action_next_tab(self) -> None:
-        self._step_tab(1)
-
-    def action_previous_tab(self) -> None:
-        self._step_tab(-1)
-
-    def _step_tab(self, by: int) -> None:
+    def action_step_tab(self, by: int) -> None:
         if self.one_pane and self.pane != "run":
             self.go_to("run")
         else:
@@ -108,10 +96,7 @@ class Home(HomePanes):
     def on_preset_tree_launch_asked(self) -> None:
         self.action_launch()
 
-    def action_compare(self) -> None:
-        self._compare()
-
-    def _compare(self, export: bool = False) -> None:
+    def action_compare(self, export: bool = False) -> None:
         tree = self.tree_of_presets
         if self.pane == "presets" and tree.study is not None:
             self.app.open_compare(study=tree.study, export=export)
@@ -123,22 +108,7 @@ class Home(HomePanes):
             view = self.selected
             self.app.open_compare(focus=view.id if view else None, export=export)
 
-    def action_export(self) -> None:
-        self._compare(export=True)
-
-    def action_stop(self) -> None:
-        self._confirm("stop")
-
-    def action_kill(self) -> None:
-        self._confirm("kill")
-
-    def action_resume(self) -> None:
-        self._confirm("resume")
-
-    def action_delete(self) -> None:
-        self._confirm("delete")
-
-    def _confirm(self, what: str) -> None:
+    def action_do(self, what: str) -> None:
         """Says what will happen to which runs, asks, then does it in a thread."""
         if self.app.refuse_writing():
             return

@@ -97,10 +97,9 @@ class Launch(Screen[bool | None]):
     """
     app: OelmApp
 
+    @dataclass
     class Costed(Message):
-        def __init__(self, answer: CostAnswer) -> None:
-            super().__init__()
-            self.answer = answer
+        answer: CostAnswer
 
     def __init__(self, arms: Sequence[str], study: str | None) -> None:
         super().__init__()
@@ -114,7 +113,7 @@ class Launch(Screen[bool | None]):
         )
 
     def compose(self) -> ComposeResult:
-        bar = ActionTabs("launch", "go", "copy", "leave", id="launch-title")
+        bar = ActionTabs("launch", "go", "copy", "dismiss", id="launch-title")
         bar.set_lead([(f" Launch {self._study or ', '.join(self._arms)} ", "title")])
         yield bar
         with Horizontal(id="launch"):
@@ -323,9 +322,6 @@ class Launch(Screen[bool | None]):
             self.app.copy(shlex.join(self.form().request().command()), "command")
         except LabError as error:
             self.app.say(str(error), bad=True)
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
     def on_button_pressed(self) -> None:
         self.action_go()

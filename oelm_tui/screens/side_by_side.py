@@ -38,7 +38,7 @@ class SideBySide(Screen[None]):
         self._samples: list[list[Sample]] = []
 
     def compose(self) -> ComposeResult:
-        bar = ActionTabs("samples", "leave", id="compare-title")
+        bar = ActionTabs("samples", "dismiss", id="compare-title")
         bar.set_lead([(" Samples ", "title"), (" and ".join(name for name, _ in self._folders), "label"), ("  ", "")])
         yield bar
         with Horizontal():
@@ -67,6 +67,3 @@ class SideBySide(Screen[None]):
         for number, found in enumerate(self._samples):
             text = self.query_one(f"#side-{number}", ScrollLines)
             text.show(sample_lines(found, max(20, text.size.width)))
-
-    def action_leave(self) -> None:
-        self.dismiss(None)

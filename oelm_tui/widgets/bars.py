@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 from textual import events
@@ -74,14 +75,9 @@ class TabBar(Lines):
     DEFAULT_CSS = "TabBar { height: 1; }"
     current: reactive[str] = reactive("")
 
+    @dataclass
     class Pressed(Message):
-        def __init__(self, bar: TabBar, name: str) -> None:
-            super().__init__()
-            self.bar, self.name = bar, name
-
-        @property
-        def control(self) -> TabBar:
-            return self.bar
+        name: str
 
     def __init__(self, tabs: Sequence[tuple[str, str]], *, id: str | None = None) -> None:  # noqa: A002
         """`tabs`: (name, title) pairs."""
@@ -121,7 +117,7 @@ class TabBar(Lines):
                 await self.press(name)
 
     async def press(self, name: str) -> None:
-        self.post_message(self.Pressed(self, name))
+        self.post_message(self.Pressed(name))
 
 
 class ActionTabs(TabBar):
@@ -155,7 +151,7 @@ class Hints(Lines):
         line: Line = [(" ", "")]
         at = 1
         self._places = []
-        last = [action for action in self.actions if action.name in ("help", "leave", "back")]
+        last = [action for action in self.actions if action.name in ("help", "leave", "dismiss")]
         reserve = sum(len(action.first_key) + len(action.title) + 3 for action in last)
         for action in [*(a for a in self.actions if a not in last), *last]:
             size = len(action.first_key) + len(action.title) + 3

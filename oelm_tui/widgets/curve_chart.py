@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from textual import events
 from textual.message import Message
@@ -26,12 +26,11 @@ class CurveChart(Lines, can_focus=True):
     below: reactive[str] = reactive("")
     """A line under the chart: what is being shown, what is still loading."""
 
+    @dataclass
     class Changed(Message):
         """Asks for curves anew: another x axis, smoothing or quantity."""
 
-        def __init__(self, chart: CurveChart, what: str) -> None:
-            super().__init__()
-            self.chart, self.what = chart, what
+        what: str
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -56,17 +55,17 @@ class CurveChart(Lines, can_focus=True):
     def action_chart(self, what: str) -> None:
         view, bounds = self.view, x_bounds(self.curves, self.view)
         if what in ("quantity", "baseline"):
-            self.post_message(self.Changed(self, what))
+            self.post_message(self.Changed(what))
         elif what == "x":
             order = ("step", "time", "tokens")
             self.view = replace(view, x=order[(order.index(view.x) + 1) % 3], window=None, cursor=None)
-            self.post_message(self.Changed(self, what))
+            self.post_message(self.Changed(what))
         elif what == "log":
             self.view = replace(view, log_y=not view.log_y)
         elif what == "smooth":
             place = SMOOTHINGS.index(view.smoothing) if view.smoothing in SMOOTHINGS else 0
             self.view = replace(view, smoothing=SMOOTHINGS[(place + 1) % len(SMOOTHINGS)])
-            self.post_message(self.Changed(self, what))
+            self.post_message(self.Changed(what))
         elif what == "reset":
             self.view = replace(view, window=None, cursor=None)
         elif bounds is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,20 +44,18 @@ class LogView(Vertical):
     LogView Field.-shown { display: block; }
     """
 
+    @dataclass
     class Read(Newest):
         """A page has been read."""
 
-        def __init__(self, answer: LogAnswer) -> None:
-            super().__init__()
-            self.answer = answer
+        answer: LogAnswer
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._pager = Pager()
         self._request: LogRequest | None = None
         self._answer: LogAnswer | None = None
         self.thread: BackgroundThread[LogRequest, LogAnswer] = BackgroundThread(
-            "log", self._pager.answer, self._deliver, 0.25, lambda error: self.app.report_error(error)
+            "log", Pager().answer, self._deliver, 0.25, lambda error: self.app.report_error(error)
         )
 
     def compose(self) -> ComposeResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from textual import events
 from textual.geometry import Region, Size
@@ -23,28 +24,21 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
     empty_words: reactive[str] = reactive("")
     cursor: reactive[int] = reactive(0)
 
+    @dataclass
     class Moved(Message):
         """The cursor stands on another row. `by_hand`: somebody moved it, not a new order of the rows."""
 
-        def __init__(self, table: RowTable, key: str | None, by_hand: bool = True) -> None:
-            super().__init__()
-            self.table, self.key, self.by_hand = table, key, by_hand
-
-        @property
-        def control(self) -> RowTable:
-            return self.table
+        table: RowTable
+        key: str | None
+        by_hand: bool = True
 
     class Chosen(Moved):
         """Enter, or a click on the row that already had the cursor."""
 
+    @dataclass
     class HeaderPressed(Message):
-        def __init__(self, table: RowTable, column: str) -> None:
-            super().__init__()
-            self.table, self.column = table, column
-
-        @property
-        def control(self) -> RowTable:
-            return self.table
+        table: RowTable
+        column: str
 
     def __init__(self, columns: Sequence[Column], *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, classes=classes)
@@ -53,15 +47,11 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
         self.marked: set[str] = set()
         self.sorted_by = ""
         self.descending = False
-        self._key: str | None = None
+        self.key: str | None = None
+        """Of the row under the cursor."""
         self._layout: list[tuple[Column, int]] = []
 
     # What it shows
-
-    @property
-    def key(self) -> str | None:
-        """Key of the row under the cursor."""
-        return self._key
 
     def set_rows(self, rows: Sequence[Row]) -> None:
         """Shows new rows; the cursor stays with its key, else near its place. Only changed lines are repainted."""
@@ -70,10 +60,10 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
             self.virtual_size = Size(self.size.width, len(self.rows) + self._top)
         if self._lay_out():
             self.refresh()
-        place = next((i for i, row in enumerate(self.rows) if row.key == self._key), None)
+        place = next((i for i, row in enumerate(self.rows) if row.key == self.key), None)
         if place is None:
             place = min(self.cursor, max(0, len(self.rows) - 1))
-        moved = place != self.cursor or self._key != (self.rows[place].key if self.rows else None)
+        moved = place != self.cursor or self.key != (self.rows[place].key if self.rows else None)
         if len(before) != len(self.rows) or moved:
             self.refresh()
         else:
@@ -81,10 +71,10 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
                 if old is not new and old != new:
                     self._refresh_row(number)
         if moved:
-            self._key = self.rows[place].key if self.rows else None
+            self.key = self.rows[place].key if self.rows else None
             self.set_reactive(RowTable.cursor, place)
             self._keep_in_view()
-            self.post_message(self.Moved(self, self._key, by_hand=False))
+            self.post_message(self.Moved(self, self.key, by_hand=False))
 
     def go_to(self, key: str) -> bool:
         """Puts the cursor on a key; False when it is not among the rows."""
@@ -99,11 +89,11 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
         self.refresh()
 
     def watch_cursor(self, before: int, after: int) -> None:
-        self._key = self.rows[after].key if 0 <= after < len(self.rows) else None
+        self.key = self.rows[after].key if 0 <= after < len(self.rows) else None
         self._refresh_row(before)
         self._refresh_row(after)
         self._keep_in_view()
-        self.post_message(self.Moved(self, self._key))
+        self.post_message(self.Moved(self, self.key))
 
     def validate_cursor(self, value: int) -> int:
         return max(0, min(value, len(self.rows) - 1))
@@ -117,8 +107,8 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
         self.cursor += by * max(1, self.size.height - self._top - 1)
 
     def action_choose(self) -> None:
-        if self._key is not None:
-            self.post_message(self.Chosen(self, self._key))
+        if self.key is not None:
+            self.post_message(self.Chosen(self, self.key))
 
     def on_click(self, event: events.Click) -> None:
         y = event.y - self.gutter.top
