@@ -34,7 +34,7 @@ class Diagnosis:
 
 def examine() -> Iterator[Diagnosis]:
     """Every check in turn, each as soon as it is known. One that breaks is itself found bad; the others continue."""
-    for check in (_python, _torch, _nvml, _home, _cache, _datasets, _slurm_file, _slurm, _terminal):
+    for check in (_python, _torch, _nvml, _home, _cache, _datasets, _slurm, _terminal):
         try:
             yield from check()
         except Exception as error:
@@ -135,18 +135,13 @@ def _datasets() -> Iterator[Diagnosis]:
         yield Diagnosis("datasets", "warn", f"not on this machine: {', '.join(missing)}", fix)
 
 
-def _slurm_file() -> Iterator[Diagnosis]:
-    from oelm_core.launch.slurm.site import load_site
+def _slurm() -> Iterator[Diagnosis]:
+    from oelm_core.launch.slurm.site import discover, load_site
 
     try:
         load_site()
     except BadInput as mistake:
         yield Diagnosis("slurm", "bad", str(mistake), "until it is fixed, --launcher slurm starts nothing")
-
-
-def _slurm() -> Iterator[Diagnosis]:
-    from oelm_core.launch.slurm.site import discover
-
     found = discover()
     if found.problem:
         yield Diagnosis("slurm", "warn", f"it is here but says: {found.problem}", "is slurmctld up?")

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from oelm_core.errors import BadInput, did_you_mean
 
 M = TypeVar("M", bound=BaseModel)
+_BRANCHES = ("float", "str", "int", "constrained-float")
 
 
 def validated(model: type[M], raw: Mapping[str, Any], where: str) -> M:
@@ -43,15 +44,14 @@ def _expectations(error: ValidationError, key: str) -> str:
     """What each branch of a union would have taken, joined."""
     wanted = [problem["msg"] for problem in error.errors(include_url=False) if _key(problem["loc"]) == key]
     first, *others = [text.removeprefix("Input should be ") for text in dict.fromkeys(wanted)]
-    return " or ".join([f"it should be {first}" if wanted[0].startswith("Input") else _lower_first(first), *others])
+    first = f"it should be {first}" if wanted[0].startswith("Input") else first[:1].lower() + first[1:]
+    return " or ".join([first, *others])
 
 
 def _key(loc: tuple[Any, ...]) -> str:
-    return ".".join(str(part) for part in loc if not _is_branch_tag(part))
-
-
-def _is_branch_tag(part: Any) -> bool:
-    return isinstance(part, str) and ("[" in part or part in ("float", "str", "int", "constrained-float"))
+    """Without the names that pydantic gives the branches of a union."""
+    parts = [str(part) for part in loc]
+    return ".".join(part for part in parts if "[" not in part and part not in _BRANCHES)
 
 
 def _known_keys(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
@@ -71,7 +71,3 @@ def _section_in(annotation: Any) -> type[BaseModel] | None:
         if found:
             return found
     return None
-
-
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -113,9 +113,7 @@ def pack(examples: Examples, chosen: np.ndarray, padding: int, first_position: i
 
 def logits(model: Any, batch: Batch) -> Tensor:
     """Class scores `[examples, classes]` of a padded or packed batch."""
-    inputs = {"input_ids": batch.tokens, "attention_mask": batch.mask}
-    if segment_count(model) > 1:
-        inputs["token_type_ids"] = batch.segments
+    inputs = inputs_of(model, batch)
     if batch.firsts is None:
         scores: Tensor = model(**inputs).logits
         return scores
@@ -128,8 +126,12 @@ def logits(model: Any, batch: Batch) -> Tensor:
     return model.classifier(model.dropout(pooler(first)))
 
 
-def segment_count(model: nn.Module) -> int:
-    return int(getattr(getattr(model, "config", None), "type_vocab_size", 0) or 0)
+def inputs_of(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    """What a model takes of a batch: segments only where it tells them apart."""
+    inputs = {"input_ids": batch.tokens, "attention_mask": batch.mask}
+    if (getattr(getattr(model, "config", None), "type_vocab_size", 0) or 0) > 1:
+        inputs["token_type_ids"] = batch.segments
+    return inputs
 
 
 def first_position(model: nn.Module) -> int:

@@ -132,7 +132,7 @@ def write_tokens(
     # Two preparations into one folder would append to the same files.
     with exclusive(folder / ".lock", f"{folder}: another process is preparing it; wait for that one to end."):
         journal = _journal(folder, plan)
-        _Writer(folder, journal, tokenizer, held_out, progress).run(sources)
+        _Writer(folder, journal, tokenizer, progress).run(sources)
         splits = {}
         for split, count in journal.counts.items():
             part = folder / f"{split}.bin.part"
@@ -164,14 +164,10 @@ class _Writer:
     """Appends tokens to part files and notes in a journal how far it came, every SHARD documents."""
 
     def __init__(
-        self,
-        folder: Path,
-        journal: Journal,
-        tokenizer: PreTrainedTokenizerFast,
-        held_out: HeldOut | None,
-        progress: Progress | None,
+        self, folder: Path, journal: Journal, tokenizer: PreTrainedTokenizerFast, progress: Progress | None
     ) -> None:
-        self.folder, self.journal, self.held_out, self.progress = folder, journal, held_out, progress
+        self.folder, self.journal, self.progress = folder, journal, progress
+        self.held_out = journal.plan.held_out
         self.inner = tokenizer.backend_tokenizer
         self.inner.no_truncation()
         self.inner.no_padding()

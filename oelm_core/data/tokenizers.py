@@ -21,15 +21,12 @@ PADDED_VOCABULARY = 128  # models round their vocabulary up for speed; more than
 
 def load_tokenizer(experiment: Experiment) -> PreTrainedTokenizerFast:
     """The experiment's tokenizer: data.tokenizer, else the model's own; the demo's has the generator's words."""
-    name = experiment.data.tokenizer
-    if name is None and experiment.model.path is None and experiment.model.name.startswith("demo-"):
+    model, usual = experiment.model, FAMILIES[experiment.family].tokenizer
+    if experiment.data.tokenizer is not None:
+        return load_named(experiment.data.tokenizer)
+    if model.path is None and model.name.startswith("demo-"):
         return demo_tokenizer()
-    usual = FAMILIES[experiment.family].tokenizer
-    if name is None and usual:
-        name = experiment.model.path or usual
-    if name is None:
-        return load_named(experiment.model.path or experiment.model.name, "model.path")
-    return load_named(name)
+    return load_named(model.path or usual) if usual else load_named(model.path or model.name, "model.path")
 
 
 def load_named(name: str, key: str = "data.tokenizer") -> PreTrainedTokenizerFast:

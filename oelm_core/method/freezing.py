@@ -82,21 +82,16 @@ def frozen_parameters(layer: AttentionLayer, method: Method) -> list[torch.Tenso
 
 
 def _peer_frozen(model: nn.Module, method: Method) -> set[int]:
+    """All but the peer's own parameters, the heads, and what method.extras lets attention learn."""
     if method.peer is None:
         return set()
-    heads = {id(p) for _, module in head_modules(model) for p in module.parameters()}
-    kept = heads | _extra_parameters(model, method)
-    peer = method.peer
-    return {id(p) for name, p in model.named_parameters() if id(p) not in kept and not trains_under(peer, name)}
-
-
-def _extra_parameters(model: nn.Module, method: Method) -> set[int]:
-    """What method.extras lets attention learn; a peer method that freezes the network leaves it to train."""
-    found = {id(p) for name, p in model.named_parameters() if "extras" in name.split(".")}
+    kept = {id(p) for _, module in head_modules(model) for p in module.parameters()}
     if method.extras.qk_bias:
-        linears = [linear for layer in attention_layers(model) for linear, _ in layer.projections().values()]
-        found |= {id(linear.bias) for linear in linears}
-    return found
+        kept |= {id(linear.bias) for layer in attention_layers(model) for linear, _ in layer.projections().values()}
+    for name, parameter in model.named_parameters():
+        if "extras" in name.split(".") or trains_under(method.peer, name):
+            kept.add(id(parameter))
+    return {id(p) for p in model.parameters()} - kept
 
 
 def check_integrity(model: nn.Module) -> None:

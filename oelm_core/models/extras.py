@@ -64,17 +64,11 @@ def attach_extras(model: nn.Module, extras: Extras) -> None:
     if not (wanted(extras) or extras.qk_bias):
         return
     for layer in attention_layers(model):
-        if extras.qk_bias:
-            add_biases(layer)
+        for linear in (layer.query, layer.key):
+            if extras.qk_bias and linear.bias is None:  # freezing leaves them trainable
+                linear.bias = nn.Parameter(torch.zeros(linear.out_features, device=linear.weight.device))
         if wanted(extras):
             _attach(layer, extras)
-
-
-def add_biases(layer: AttentionLayer) -> None:
-    """Zero biases on query and key where they have none; freezing leaves them trainable."""
-    for linear in (layer.query, layer.key):
-        if linear.bias is None:
-            linear.bias = nn.Parameter(torch.zeros(linear.out_features, device=linear.weight.device))
 
 
 def _attach(layer: AttentionLayer, extras: Extras) -> None:

@@ -210,10 +210,7 @@ class ClassificationTask:
         examples = next(iter(self.data.validation.values()))
         batch = packing.pad(examples, np.arange(min(PROBED, len(examples))), self.padding)
         batch = batch.to(next(model.parameters()).device)
-        inputs = {"input_ids": batch.tokens, "attention_mask": batch.mask}
-        if packing.segment_count(model) > 1:
-            inputs["token_type_ids"] = batch.segments
-        return inputs, batch.mask
+        return packing.inputs_of(model, batch), batch.mask
 
     def describe(self) -> DataFacts:
         counts = {split: len(examples) for split, examples in self.data.validation.items()}
