@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from oelm_core.formatting import rough_duration
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Outcome, RunState
@@ -87,7 +86,7 @@ def _on_this_host(state: RunState, outcome: Outcome | None, as_written: RunStatu
     if by.alive(state.pid, state.started, state.boot_time):
         silence = by.now - (by.now if state.heartbeat is None else state.heartbeat)
         if silence > SECONDS_OF_SILENCE:  # frozen, or the disk does not take its writes
-            return as_written._replace(message=f"Its runner lives but has said nothing for {rough_duration(silence)}.")
+            return as_written._replace(message=f"Its runner lives but has said nothing for {_rough(silence)}.")
         return as_written
     if any(by.alive(worker.pid, worker.started, state.boot_time) for worker in state.workers):
         return RunStatus("stopping", "signal", "Its runner was killed; the worker is saving and ending.")
@@ -98,5 +97,11 @@ def _on_another_host(state: RunState, outcome: Outcome | None, as_written: RunSt
     age = by.now - (state.heartbeat or 0.0)
     if age <= SECONDS_OF_SILENCE:
         return as_written
-    silence = f"No heartbeat from {state.host} for {rough_duration(age)}."
+    silence = f"No heartbeat from {state.host} for {_rough(age)}."
     return status_of(outcome) or RunStatus("unknown", None, silence)
+
+
+def _rough(seconds: float) -> str:
+    from oelm_core.formatting import rough_duration  # late: a waiting runner does without
+
+    return rough_duration(seconds)

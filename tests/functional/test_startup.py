@@ -67,6 +67,13 @@ def test_the_runner_loads_no_pydantic_either(tmp_path: Path) -> None:
     assert "pydantic" not in imported_by("import oelm_core.launch.runner", tmp_path)
 
 
+def test_a_runner_that_waits_does_without_what_costs_memory(tmp_path: Path) -> None:
+    run = "runpy.run_module('oelm_core.launch.runner', run_name='__main__')"
+    loaded = imported_by(f"import runpy\ntry:\n    {run}\nexcept KeyError: pass  # no run folder was named", tmp_path)
+    assert "msgspec" in loaded
+    assert loaded.isdisjoint({"ctypes", "dataclasses", "difflib", "inspect", "json", "subprocess", "traceback"})
+
+
 def test_help_loads_no_command(tmp_path: Path) -> None:
     code = "sys.argv = ['oelm', '--help']\nfrom oelm_tui.cli import main\nmain()"
     loaded = imported_by(code, tmp_path)
