@@ -1,6 +1,6 @@
 """Comparison of runs, computed from their folders, never typed.
 
-evidence (what a run proves) -> arms -> statistics, significance, verdict -> audit (settings), audit_runs -> build.
+evidence (what a run proves) -> arms -> statistics, significance -> audit (settings), audit_runs -> build.
 """
 
 from __future__ import annotations

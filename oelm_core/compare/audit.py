@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oelm_core.compare.arms import ArmEvidence
@@ -49,15 +49,13 @@ WORTH_SAYING = (
 def audit_pair(baseline: ArmEvidence, arm: ArmEvidence, controls: ControlPresets | None = None) -> list[Finding]:
     """Findings of an arm against its baseline. The method itself is under test; all else should be equal."""
     doubts = audit_baseline(baseline)
-    found = doubts + _differences(baseline, arm, controls)
-    if not doubts:
-        found += _scale_and_rows(baseline, arm, controls)
-    return found + audit_runs(baseline, arm)
+    scale = [] if doubts else _scale_and_rows(baseline, arm, controls)
+    return [*doubts, *_differences(baseline, arm, controls), *scale, *audit_runs(baseline, arm)]
 
 
 def audit_ablation(one: ArmEvidence, other: ArmEvidence, controls: ControlPresets | None = None) -> list[Finding]:
     """Findings between two arms that freeze the same weights and differ in how these start: orthonormal or noise."""
-    return _differences(one, other, controls) + _scale_and_rows(one, other, controls)
+    return [*_differences(one, other, controls), *_scale_and_rows(one, other, controls)]
 
 
 def is_ablation(one: Config, other: Config) -> bool:
@@ -91,9 +89,8 @@ def audit_baseline(baseline: ArmEvidence) -> list[Finding]:
     return [Finding(grade, "untouched-baseline", (name,), why, again)]
 
 
-def _differences(one: ArmEvidence, other: ArmEvidence, controls: ControlPresets | None) -> list[Finding]:
+def _differences(one: ArmEvidence, other: ArmEvidence, controls: ControlPresets | None) -> Iterator[Finding]:
     first, second = settings_of(one.config), settings_of(other.config)
-    found = []
     for name, (grade, doubt) in RULES.items():
         a, b = first[name], second[name]
         if a is None or b is None or a == b:
@@ -103,13 +100,11 @@ def _differences(one: ArmEvidence, other: ArmEvidence, controls: ControlPresets 
         if name in ("shape", "optimiser"):
             a, b = _only_different(a, b)
         why = f"{LABELS[name]} {shown(name, a)} ({one.name}) vs {shown(name, b)} ({other.name}): {doubt}."
-        found.append(_finding(grade, name, one, other, why, controls))
-    return found
+        yield _finding(grade, name, one, other, why, controls)
 
 
-def _scale_and_rows(one: ArmEvidence, other: ArmEvidence, controls: ControlPresets | None) -> list[Finding]:
+def _scale_and_rows(one: ArmEvidence, other: ArmEvidence, controls: ControlPresets | None) -> Iterator[Finding]:
     """Norm and row space of Q/K at the start: what confounds orthogonality itself."""
-    found = []
     first, second = settings_of(one.config), settings_of(other.config)
     a, b = _norm(one, first), _norm(other, second)
     if _norms_differ(a, b):
@@ -121,7 +116,7 @@ def _scale_and_rows(one: ArmEvidence, other: ArmEvidence, controls: ControlPrese
             f"norm of Q/K rows at the start {shown('qk_norm', a)} ({one.name}) "
             f"vs {shown('qk_norm', b)} ({other.name}), {scale}: the gap may be scale, not orthogonality."
         )
-        found.append(_finding("confounds", "qk_norm", one, other, why, controls))
+        yield _finding("confounds", "qk_norm", one, other, why, controls)
     rows = first["qk_from"], second["qk_from"]
     if None not in rows and rows[0] != rows[1]:
         from_what = ["pretrained rows" if kind == "pretrained" else "a random draw" for kind in rows]
@@ -129,8 +124,7 @@ def _scale_and_rows(one: ArmEvidence, other: ArmEvidence, controls: ControlPrese
             f"Q/K of {one.name} start from {from_what[0]}, those of {other.name} from {from_what[1]}: "
             "the gap may be what pretraining put there."
         )
-        found.append(_finding("confounds", "qk_from", one, other, why, controls))
-    return found
+        yield _finding("confounds", "qk_from", one, other, why, controls)
 
 
 def _finding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,14 +20,22 @@ from oelm_core.compare.arms import (
 )
 from oelm_core.compare.audit import audit_ablation, audit_pair, equal_settings, is_ablation
 from oelm_core.compare.audit_runs import audit_machine_load, audit_seed_count
-from oelm_core.compare.comparison import Arm, ComparedStudy, Comparison, Finding, Group, Pair, sort_findings
+from oelm_core.compare.comparison import (
+    Arm,
+    ComparedStudy,
+    Comparison,
+    Finding,
+    Group,
+    Pair,
+    Verdict,
+    sort_findings,
+)
 from oelm_core.compare.control_presets import ControlPresets
 from oelm_core.compare.evidence import Evidence
-from oelm_core.compare.settings import target_of
+from oelm_core.compare.settings import TargetBound, target_of
 from oelm_core.compare.significance import pair_significance
-from oelm_core.compare.verdict import target_verdict
 from oelm_core.errors import NotFound
-from oelm_core.formatting import listed
+from oelm_core.formatting import listed, metric_value
 from oelm_core.metric import metric_named
 
 if TYPE_CHECKING:
@@ -114,7 +123,7 @@ def _audit(
         for other in others[place + 1 :]:
             if is_ablation(one.config, other.config):
                 found += audit_ablation(one, other, controls)
-    return found + audit_machine_load(arms) + audit_seed_count(arms) if pairs else found
+    return [*found, *audit_machine_load(arms), *audit_seed_count(arms)] if pairs else found
 
 
 def _pair(arm: ArmEvidence, base: ArmEvidence, built: dict[str, Arm], metric: str) -> Pair:
@@ -123,7 +132,7 @@ def _pair(arm: ArmEvidence, base: ArmEvidence, built: dict[str, Arm], metric: st
     target = target_of(arm.config)
     judged = target.metric if target else metric
     value, bound = (side.mean(judged) if judged != metric else _headline(side) for side in (ours, theirs))
-    verdict, why = target_verdict(target, value, bound)
+    verdict, why = _verdict(target, value, bound)
     saving = _change(ours, theirs, "trainable")
     return Pair(
         arm=arm.name,
@@ -153,3 +162,32 @@ def _headline(arm: Arm) -> float | None:
 def _change(ours: Arm, theirs: Arm, name: str) -> float | None:
     a, b = ours.mean(name), theirs.mean(name)
     return a / b - 1 if a is not None and b else None
+
+
+_HOLDS = {">": operator.gt, ">=": operator.ge, "<=": operator.le}
+
+
+def _verdict(target: TargetBound | None, value: float | None, baseline: float | None) -> tuple[Verdict, str]:
+    """Whether an arm meets its preset's target, and why; the values are of the target's metric."""
+    if target is None:
+        return "no target", "the preset states no target"
+    aim = _describe_target(target, baseline)
+    if value is None:
+        return "unknown", f"{aim}, not measured"
+    bound = target.bound
+    if target.of_baseline:
+        if baseline is None:
+            return "unknown", f"{aim}, which is not known"
+        bound *= baseline
+    met = _HOLDS[target.sign](value, bound)
+    return ("met" if met else "missed"), f"{aim}, measured {metric_value(target.metric, value, unit=True)}"
+
+
+def _describe_target(target: TargetBound, baseline: float | None = None) -> str:
+    """The target as a reader writes it: "accuracy > 80 %", "perplexity <= 1.05 x baseline (4.483)"."""
+    metric, sign, bound, of_baseline = target
+    if of_baseline:
+        limit = f" ({metric_value(metric, bound * baseline, unit=True)})" if baseline is not None else ""
+        return f"{metric} {sign} {bound:g} x baseline{limit}"
+    shown = f"{bound * 100:g} %" if metric_named(metric).is_share else f"{bound:g}"
+    return f"{metric} {sign} {shown}"

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from oelm_core.compare.settings import LABELS
 
 Grade = Literal["breaks", "confounds", "note"]
+Verdict = Literal["met", "missed", "unknown", "no target"]
 GRADES: tuple[Grade, ...] = ("breaks", "confounds", "note")
 SCHEMA_VERSION = 1
 
@@ -183,7 +184,7 @@ class Pair:
     delta: float | None
     interval: tuple[float, float] | None
     p: float | None
-    verdict: Literal["met", "missed", "unknown", "no target"]
+    verdict: Verdict
     verdict_why: str
     retention: float | None
     parameter_saving: float | None

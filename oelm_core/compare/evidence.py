@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
@@ -166,14 +166,8 @@ def _validations(e: Evidence) -> int | None:
     return sum(is_finite(line.values.get(e.metric)) for line in e.evaluations) or None
 
 
-def _step_to(e: Evidence, mark: str) -> int | None:
-    reached = e.result.reached.get(mark)
-    return reached.step if reached else None
-
-
-def _time_to(e: Evidence, mark: str) -> float | None:
-    reached = e.result.reached.get(mark)
-    return reached.seconds if reached else None
+def _reached(e: Evidence, mark: str, name: Literal["step", "seconds"]) -> float | None:
+    return getattr(e.result.reached.get(mark), name, None)
 
 
 def _headline(e: Evidence) -> float | None:
@@ -194,16 +188,10 @@ MEASURES: dict[str, tuple[str, Callable[[Evidence], float | None]]] = {
     "final_loss": ("loss at the last validation", lambda e: _at(e.result.final, "loss")),
     "validations": ("validations that the best was chosen from", _validations),
     "eval_examples": ("validation examples", lambda e: e.result.data.eval_examples),
-    "reached_80_step": (
-        "step that first reached 80 %",
-        lambda e: _step_to(e, "0.8"),
-    ),
-    "reached_80_seconds": ("time until then", lambda e: _time_to(e, "0.8")),
-    "reached_90_step": (
-        "step that first reached 90 %",
-        lambda e: _step_to(e, "0.9"),
-    ),
-    "reached_90_seconds": ("time until then", lambda e: _time_to(e, "0.9")),
+    "reached_80_step": ("step that first reached 80 %", lambda e: _reached(e, "0.8", "step")),
+    "reached_80_seconds": ("time until then", lambda e: _reached(e, "0.8", "seconds")),
+    "reached_90_step": ("step that first reached 90 %", lambda e: _reached(e, "0.9", "step")),
+    "reached_90_seconds": ("time until then", lambda e: _reached(e, "0.9", "seconds")),
     "total": ("parameters", lambda e: _census(e).total),
     "trainable": ("parameters that train", lambda e: _census(e).trainable),
     "frozen": ("parameters that do not", lambda e: _census(e).frozen),

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -173,11 +173,8 @@ def paired_t(baseline: Sequence[float], arm: Sequence[float], *, ratio: bool) ->
     base, other = _scale(baseline, ratio), _scale(arm, ratio)
     differences = [a - b for a, b in zip(other, base, strict=True)]
     mean = sum(differences) / len(differences)
-    if max(differences) - min(differences) <= 1e-12 * max(map(abs, base)):  # no spread: t is not defined
-        return _back(mean, None, None, len(differences), ratio)
-    outcome = ttest_rel(other, base)
-    interval = outcome.confidence_interval(LEVEL)
-    return _back(mean, (interval.low, interval.high), float(outcome.pvalue), len(differences), ratio)
+    has_spread = max(differences) - min(differences) > 1e-12 * max(map(abs, base))
+    return _effect(mean, ttest_rel(other, base) if has_spread else None, len(differences), ratio)
 
 
 def welch_t(baseline: Sequence[float], arm: Sequence[float], *, ratio: bool) -> Effect:
@@ -186,11 +183,9 @@ def welch_t(baseline: Sequence[float], arm: Sequence[float], *, ratio: bool) -> 
 
     base, other = _scale(baseline, ratio), _scale(arm, ratio)
     mean = sum(other) / len(other) - sum(base) / len(base)
-    if max(other) == min(other) and max(base) == min(base):
-        return _back(mean, None, None, min(len(base), len(other)), ratio)
-    outcome = ttest_ind(other, base, equal_var=False)
-    interval = outcome.confidence_interval(LEVEL)
-    return _back(mean, (interval.low, interval.high), float(outcome.pvalue), min(len(base), len(other)), ratio)
+    has_spread = max(other) != min(other) or max(base) != min(base)
+    outcome = ttest_ind(other, base, equal_var=False) if has_spread else None
+    return _effect(mean, outcome, min(len(base), len(other)), ratio)
 
 
 def interleaved(baseline: Sequence[tuple[float, float]], arm: Sequence[tuple[float, float]]) -> Effect | None:
@@ -218,7 +213,10 @@ def _scale(values: Sequence[float], ratio: bool) -> list[float]:
     return [math.log(value) for value in values] if ratio else list(values)
 
 
-def _back(mean: float, interval: tuple[float, float] | None, p: float | None, n: int, ratio: bool) -> Effect:
-    if not ratio:
-        return Effect(mean, interval, p, n)
-    return Effect(math.exp(mean), (math.exp(interval[0]), math.exp(interval[1])) if interval else None, p, n)
+def _effect(mean: float, outcome: Any, n: int, ratio: bool) -> Effect:
+    """`outcome`: scipy's, or None without spread, where t is not defined."""
+    back = math.exp if ratio else float
+    if outcome is None:
+        return Effect(back(mean), None, None, n)
+    low, high = outcome.confidence_interval(LEVEL)
+    return Effect(back(mean), (back(low), back(high)), float(outcome.pvalue), n)

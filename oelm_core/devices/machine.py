@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from dataclasses import dataclass
@@ -66,21 +67,14 @@ class MachineSnapshot:
 def snapshot(root: Path | None = None) -> MachineSnapshot:
     """Looks at the machine now. May take long when a driver hangs: the screen asks a Sampler instead."""
     gpus, driver_error, absent = _gpus()
-    return MachineSnapshot(
-        host=os.uname().nodename,
-        t=time.time(),
-        cpu=_cpu(),
-        memory=_memory(),
-        disk=_disk(root or runs_dir()),
-        gpus=gpus,
-        driver_error=driver_error,
-        no_driver=absent,
-    )
+    return dataclasses.replace(without_gpus(root), gpus=gpus, driver_error=driver_error, no_driver=absent)
 
 
 def without_gpus(root: Path | None = None) -> MachineSnapshot:
     """The quick part alone, for a first picture before NVML has answered."""
-    return MachineSnapshot(os.uname().nodename, time.time(), _cpu(), _memory(), _disk(root or runs_dir()))
+    memory = psutil.virtual_memory()
+    used = Memory(memory.used, memory.total, memory.available)
+    return MachineSnapshot(os.uname().nodename, time.time(), _cpu(), used, _disk(root or runs_dir()))
 
 
 def _gpus() -> tuple[tuple[Card, ...], str | None, bool]:
@@ -128,11 +122,6 @@ def _cpu_temperature() -> float | None:
     except (OSError, RuntimeError, ValueError):
         return None
     return max((one.current for group in groups.values() for one in group if one.current), default=None)
-
-
-def _memory() -> Memory:
-    memory = psutil.virtual_memory()
-    return Memory(memory.used, memory.total, memory.available)
 
 
 def _disk(path: Path) -> Disk | None:

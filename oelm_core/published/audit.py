@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from oelm_core.config import as_dict, merge
 from oelm_core.errors import LabError
 from oelm_core.formatting import relative
 from oelm_core.method.facts import Count
-from oelm_core.published.figures import Figure, cited, derived, figures_of, named, study_figures
+from oelm_core.published.figures import Figure, cited, claim_figure, derived, figures_of, named
 from oelm_core.published.parameters import ABOUT, count_parameters, parameters
 from oelm_core.published.results import (
     averages,
@@ -70,11 +70,11 @@ def audit_published(
     `only`: preset ids to restrict it to. `census=None` leaves parameters out: counting takes seconds the first time.
     """
     tables = _read_tables(catalogue, only)
-    found = _pairs(tables)
+    found = [*_pairs(tables)]
     for experiment in tables.experiments:
         figures = tables.figures[experiment.id]
-        found += granularity(experiment, figures) + best_against_curve(experiment, figures)
-        found += perplexity_and_loss(experiment, figures)
+        for check in (granularity, best_against_curve, perplexity_and_loss):
+            found += check(experiment, figures)
         found += times(experiment, figures, as_run_config(experiment))
     if census is not None:
         found += _parameters(tables, census)
@@ -100,7 +100,7 @@ def _read_tables(catalogue: Catalogue, only: Sequence[str] | None) -> PublishedT
         for experiment in catalogue.experiments.values()
         if experiment.published and (wanted is None or experiment.id.lower() in wanted)
     ]
-    claims = {study.id: study_figures(study) for study in catalogue.studies.values()}
+    claims = {study.id: [claim_figure(claim) for claim in study.claims] for study in catalogue.studies.values()}
     every = [claim for group in claims.values() for claim in group]
     figures = {experiment.id: figures_of(experiment, every) for experiment in experiments}
     results = {one.id: found[0] for one in experiments if (found := named(figures[one.id], one.metric))}
@@ -111,26 +111,25 @@ def _arm(experiment: Experiment) -> ArmEvidence:
     return ArmEvidence(experiment.id, as_run_config(experiment), (), experiment.id, as_dict(experiment))
 
 
-def _pairs(tables: PublishedTables) -> list[Finding]:
+def _pairs(tables: PublishedTables) -> Iterator[Finding]:
     controls = ControlPresets(tables.catalogue)
-    found: list[Finding] = []
     for place, arm in enumerate(tables.experiments):
         base = tables.find(arm.baseline)
         if base is None:
             continue
         claims = tables.claims_about(arm, base)
         if _quoted_baselines(arm, tables):
-            found += _paired_recipes(arm, tables)
+            yield from _paired_recipes(arm, tables)
         elif arm.id in tables.results and base.id in tables.results:
-            found += audit_pair(_arm(base), _arm(arm), controls)
-            found += one_seed(arm, base, tables.results) + differences(claims, arm, base, tables.results)
-        found += speed_up(claims, arm, base, tables.figures, _timing_control(tables.catalogue, arm, base))
+            yield from audit_pair(_arm(base), _arm(arm), controls)
+            yield from one_seed(arm, base, tables.results)
+            yield from differences(claims, arm, base, tables.results)
+        yield from speed_up(claims, arm, base, tables.figures, _timing_control(tables.catalogue, arm, base))
         for other_place, other in enumerate(tables.experiments):
             if other is not base and other is not arm:
-                found += differences(tables.claims_about(arm, other), arm, other, tables.results)
+                yield from differences(tables.claims_about(arm, other), arm, other, tables.results)
             if other_place > place and _is_published_ablation(arm, other, tables):
-                found += audit_ablation(_arm(arm), _arm(other), controls)
-    return found
+                yield from audit_ablation(_arm(arm), _arm(other), controls)
 
 
 def _is_published_ablation(one: Experiment, other: Experiment, tables: PublishedTables) -> bool:
@@ -154,17 +153,16 @@ def _quoted_baselines(arm: Experiment, tables: PublishedTables) -> list[Figure]:
     return named(tables.figures[arm.id], f"baseline_{arm.metric}")
 
 
-def _paired_recipes(arm: Experiment, tables: PublishedTables) -> list[Finding]:
+def _paired_recipes(arm: Experiment, tables: PublishedTables) -> Iterator[Finding]:
     """An arm compared with quoted baseline figures: which pair of recipes does a claimed gap really compare?"""
     ours = tables.results.get(arm.id)
     if ours is None:
-        return []
+        return
     recipe = as_run_config(arm)
     own = merge(recipe, ours.settings)
     quoted = _quoted_baselines(arm, tables)
     gaps = [(base, derived("gap", lambda a, b: a / b - 1, ours, base)) for base in quoted]
     changes = {base.value: _differing(own, merge(recipe, base.settings)) for base in quoted}
-    found = []
     for claim in named(tables.figures[arm.id], "relative_delta"):
         matching = [base for base, gap in gaps if gap.agrees(claim)]
         if not matching:
@@ -173,7 +171,7 @@ def _paired_recipes(arm: Experiment, tables: PublishedTables) -> list[Finding]:
                 f"gap given as {relative(claim.value)}, but {ours.value:g} against {base.value:g} "
                 f"make {relative(nearest.value)}."
             )
-            found.append(cited("breaks", "ratio", (arm.id,), why, claim))
+            yield cited("breaks", "ratio", (arm.id,), why, claim)
             continue
         base = matching[0]
         if not changes[base.value]:
@@ -185,8 +183,7 @@ def _paired_recipes(arm: Experiment, tables: PublishedTables) -> list[Finding]:
             f"{relative(claim.value)} compares {ours.value:g} with {base.value:g}, two recipes ({each}): "
             f"the gap is not the method's alone.{instead}"
         )
-        found.append(cited("confounds", "paired-recipes", (arm.id,), why, claim))
-    return found
+        yield cited("confounds", "paired-recipes", (arm.id,), why, claim)
 
 
 def _differing(one: Config, other: Config) -> list[tuple[str, Any, Any]]:
@@ -194,29 +191,26 @@ def _differing(one: Config, other: Config) -> list[tuple[str, Any, Any]]:
     return [(name, first[name], second[name]) for name in first if first[name] != second[name]]
 
 
-def _studies(tables: PublishedTables) -> list[Finding]:
-    found: list[Finding] = []
+def _studies(tables: PublishedTables) -> Iterator[Finding]:
     for study in tables.catalogue.studies.values():
         claims = tables.study_claims[study.id]
         arms = [arm for name in study.arms if (arm := tables.find(name))]
         pairs = [(arm, base) for arm in arms if (base := tables.find(arm.baseline))]
-        found += averages(study.id, claims, pairs, tables.results)
+        yield from averages(study.id, claims, pairs, tables.results)
         if named(claims, "step_time_run"):
             for arm, base in pairs:
-                found += timing_runs(arm, base, claims, tables.figures)
-    return found
+                yield from timing_runs(arm, base, claims, tables.figures)
 
 
-def _parameters(tables: PublishedTables, census: CountParameters) -> list[Finding]:
+def _parameters(tables: PublishedTables, census: CountParameters) -> Iterator[Finding]:
     affected = [experiment for experiment in tables.experiments if named(tables.figures[experiment.id], *ABOUT)]
     counted: dict[str, Count] = {}
-    found: list[Finding] = []
     for experiment in affected:
         try:
             counted[experiment.id] = census(experiment)
         except (ImportError, LabError) as error:
             why = f"its parameters could not be counted here ({error}); the published counts are unchecked."
-            found.append(Finding("note", "parameters", (experiment.id,), why))
+            yield Finding("note", "parameters", (experiment.id,), why)
     for experiment in affected:
         if experiment.id in counted:
             others = [other for other in affected if other.model.name != experiment.model.name]
@@ -225,8 +219,7 @@ def _parameters(tables: PublishedTables, census: CountParameters) -> list[Findin
                 for other in others
                 if (counts := counted.get(other.id)) and counts.frozen
             }
-            found += parameters(experiment, tables.figures[experiment.id], counted[experiment.id], shares)
-    return found
+            yield from parameters(experiment, tables.figures[experiment.id], counted[experiment.id], shares)
 
 
 def _with_sources(findings: Sequence[Finding], experiments: Sequence[Experiment]) -> list[Finding]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from oelm_core.compare.comparison import Finding, Grade
 
 if TYPE_CHECKING:
-    from oelm_core.config import Claim, Experiment, Study
+    from oelm_core.config import Claim, Experiment
 
 TIMES = ("seconds", "training_seconds", "clock_start", "clock_end", "seconds_to_80", "seconds_to_90")
 
@@ -92,10 +92,6 @@ def figures_of(experiment: Experiment, study_claims: Sequence[Figure] = ()) -> l
 def claim_figure(claim: Claim) -> Figure:
     more = {"arms": tuple(claim.arms), "settings": dict(claim.settings), "projected": claim.projected}
     return figure(claim.what, claim.value, claim.source, **more)
-
-
-def study_figures(study: Study) -> list[Figure]:
-    return [claim_figure(claim) for claim in study.claims]
 
 
 def named(figures: Sequence[Figure], *names: str) -> list[Figure]:

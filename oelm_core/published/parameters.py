@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,16 +58,15 @@ def _code() -> str:
 
 def parameters(
     experiment: Experiment, figures: Sequence[Figure], counted: Count, others: Mapping[str, float]
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """`others`: frozen shares of the other models, to name a copied one."""
-    found = []
     evidence = _checkpoint_evidence(figures, counted)
     for name, count in (("total", counted.total), ("trainable", counted.trainable), ("frozen", counted.frozen)):
         for claim in named(figures, name):
             if not claim.low <= count <= claim.high:
                 given = f"{claim.value / 1e6:,.4g}M"
                 why = f"{name} parameters given as {given}; counted, they are {count:,}.{evidence}"
-                found.append(cited("breaks", "parameters", (experiment.id,), why, claim))
+                yield cited("breaks", "parameters", (experiment.id,), why, claim)
     share = counted.frozen / counted.total
     for claim in named(figures, "frozen_share", "saved_share"):
         if not claim.low <= share <= claim.high:
@@ -77,13 +76,12 @@ def parameters(
             by = "estimated" if claim.projected else "said"
             why = f"{given} of the parameters are {by} to be saved; counted, it is {true}.{whose}"
             grade: Grade = "note" if claim.projected else "breaks"
-            found.append(cited(grade, "parameters", (experiment.id,), why, claim))
+            yield cited(grade, "parameters", (experiment.id,), why, claim)
     for claim in named(figures, "checkpoint_mib"):
         expected = checkpoint_mib(counted)
         if abs(expected / claim.value - 1) > 0.05:
             why = f"a checkpoint of {claim.value:g} MiB is listed; weights and AdamW's moments take {expected:.0f} MiB."
-            found.append(cited("note", "checkpoint", (experiment.id,), why, claim))
-    return found
+            yield cited("note", "checkpoint", (experiment.id,), why, claim)
 
 
 def checkpoint_mib(counted: Count) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from oelm_core.compare.comparison import Finding
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from oelm_core.config import Experiment
 
 
-def granularity(experiment: Experiment, figures: Sequence[Figure]) -> list[Finding]:
+def granularity(experiment: Experiment, figures: Sequence[Figure]) -> Iterator[Finding]:
     """An accuracy on n examples is k of n; anything else was not measured on them."""
     n = experiment.data.eval_examples
     if not n or not experiment.published:
-        return []
+        return
     claimed = [("", one) for one in named(figures, "accuracy", "best_accuracy")]
     source = experiment.published.source
     claimed += [
@@ -31,12 +31,11 @@ def granularity(experiment: Experiment, figures: Sequence[Figure]) -> list[Findi
     impossible = [
         (where, one) for where, one in claimed if not any(one.low <= k / n <= one.high for k in _near(one, n))
     ]
-    if not impossible:
-        return []
-    each = [f"{percent(one.value)}{where} (nearest {_nearest(one, n)})" for where, one in impossible]
-    why = f"{listed(each)} cannot be a share of {n:,} examples: no whole number of right answers gives it."
-    values = tuple(one.value for where, one in impossible if not where)
-    return [cited("breaks", "granularity", (experiment.id,), why, *(one for _, one in impossible), values=values)]
+    if impossible:
+        each = [f"{percent(one.value)}{where} (nearest {_nearest(one, n)})" for where, one in impossible]
+        why = f"{listed(each)} cannot be a share of {n:,} examples: no whole number of right answers gives it."
+        values = tuple(one.value for where, one in impossible if not where)
+        yield cited("breaks", "granularity", (experiment.id,), why, *(one for _, one in impossible), values=values)
 
 
 def _near(one: Figure, n: int) -> range:
@@ -48,46 +47,39 @@ def _nearest(one: Figure, n: int) -> str:
     return f"{k}/{n} = {percent(k / n)}"
 
 
-def best_against_curve(experiment: Experiment, figures: Sequence[Figure]) -> list[Finding]:
+def best_against_curve(experiment: Experiment, figures: Sequence[Figure]) -> Iterator[Finding]:
     """The best of a run cannot be worse than a point of its own curve."""
-    if not experiment.published:
-        return []
     higher = metric_named(experiment.metric).higher_is_better
-    points_of = [(p.step, getattr(p, experiment.metric, None)) for p in experiment.published.curve]
+    drawn = experiment.published.curve if experiment.published else []
+    points_of = [(p.step, getattr(p, experiment.metric, None)) for p in drawn]
     curve = [(step, value) for step, value in points_of if value is not None]
     claims = named(figures, experiment.metric, f"best_{experiment.metric}")
     if not curve or not claims:
-        return []
+        return
     pick = max if higher else min
     best = pick(claims, key=lambda one: one.value)
     step, peak = pick(curve, key=lambda point: point[1])
     top = figure(experiment.metric, peak)
-    worse = best.high < top.low if higher else best.low > top.high
-    if not worse:
-        return []
-    shown = [metric_value(experiment.metric, value, unit=True) for value in (best.value, peak)]
-    why = (
-        f"the best {experiment.metric} is given as {shown[0]}, but the run's own curve has {shown[1]} at step {step:,}."
-    )
-    return [cited("breaks", "best-below-curve", (experiment.id,), why, best)]
+    if best.high < top.low if higher else best.low > top.high:
+        said, seen = (metric_value(experiment.metric, value, unit=True) for value in (best.value, peak))
+        why = f"the best {experiment.metric} is given as {said}, but the run's own curve has {seen} at step {step:,}."
+        yield cited("breaks", "best-below-curve", (experiment.id,), why, best)
 
 
-def perplexity_and_loss(experiment: Experiment, figures: Sequence[Figure]) -> list[Finding]:
+def perplexity_and_loss(experiment: Experiment, figures: Sequence[Figure]) -> Iterator[Finding]:
     """Perplexity is exp of the loss, for the result and for every point of the curve."""
     if experiment.metric != "perplexity" or not experiment.published:
-        return []
+        return
     pairs = [("", ppl, loss) for ppl in named(figures, "perplexity") for loss in named(figures, "loss")]
     for point in experiment.published.curve:
         if point.perplexity is not None and point.loss is not None:
             loss = figure("loss", point.loss, point.source or "")
             pairs.append((f" at step {point.step:,}", figure("perplexity", point.perplexity), loss))
-    found = []
     for where, perplexity, loss in pairs:
         expected = derived("perplexity", math.exp, loss)
         if not expected.agrees(perplexity):
             why = f"perplexity {perplexity.value:g}{where} is not exp({loss.value:g}) = {expected.value:.3f}."
-            found.append(cited("breaks", "perplexity-and-loss", (experiment.id,), why, perplexity, loss))
-    return found
+            yield cited("breaks", "perplexity-and-loss", (experiment.id,), why, perplexity, loss)
 
 
 Show = Callable[[float], str]
@@ -101,12 +93,11 @@ GAPS: dict[str, tuple[Callable[[float, float], float], Show]] = {
 
 def differences(
     claims: Sequence[Figure], arm: Experiment, reference: Experiment, values: dict[str, Figure]
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Claimed gaps, retention and targets of `arm` against `reference`, recomputed from `values` (by preset id)."""
     ours, theirs = values.get(arm.id), values.get(reference.id)
     if ours is None or theirs is None:
-        return []
-    found = []
+        return
     other_gap = "delta" if arm.metric == "perplexity" else "relative_delta"
     for claim in claims:
         if claim.what in GAPS and claim.what != other_gap:
@@ -121,8 +112,7 @@ def differences(
             pair = f"{_shown(arm, ours)} against {_shown(reference, theirs)}"
             name = claim.what.replace("_", " ")
             why = f"{name} given as {show(claim.value)}, but {pair} make {show(expected.value)}."
-            found.append(cited("breaks", "ratio", (arm.id, reference.id), why, claim))
-    return found
+            yield cited("breaks", "ratio", (arm.id, reference.id), why, claim)
 
 
 def _shown(experiment: Experiment, result: Figure) -> str:
@@ -133,10 +123,9 @@ def _shown(experiment: Experiment, result: Figure) -> str:
 
 def averages(
     study_id: str, claims: Sequence[Figure], pairs: Sequence[tuple[Experiment, Experiment]], values: dict[str, Figure]
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Averages over the data sets of a study, from its own pairs."""
     known = [(arm, base) for arm, base in pairs if arm.id in values and base.id in values]
-    found = []
     for claim in named(claims, "mean_delta", "mean_retention") if len(known) > 1 else []:
         compute, show = GAPS[claim.what.removeprefix("mean_")]
         each = [derived(claim.what, compute, values[arm.id], values[base.id]) for arm, base in known]
@@ -145,26 +134,25 @@ def averages(
             parts, name = listed([show(one.value) for one in each]), claim.what.replace("_", " ")
             why = f"{name} given as {show(claim.value)}, but the table's own rows, {parts}, average {show(mean.value)}."
             source = f"{claim.source} (study {study_id})"
-            found.append(Finding("breaks", "average", tuple(arm.id for arm, _ in known), why, source=source))
-    return found
+            yield Finding("breaks", "average", tuple(arm.id for arm, _ in known), why, source=source)
 
 
-def one_seed(arm: Experiment, base: Experiment, values: dict[str, Figure]) -> list[Finding]:
+def one_seed(arm: Experiment, base: Experiment, values: dict[str, Figure]) -> Iterator[Finding]:
     """What a single pair of accuracies on n examples can prove, whatever the unpublished predictions were."""
     n = arm.data.eval_examples
     if not n or arm.metric != "accuracy" or arm.id not in values or base.id not in values:
-        return []
+        return
     wrong = [n - round(values[side.id].value * n) for side in (base, arm)]
     net = wrong[1] - wrong[0]
     if net == 0:
-        return []
+        return
     low, high, last = mcnemar_range(wrong[0], wrong[1], n)
     if high < 0.05:
-        return []
+        return
     bound = f"significant only if they disagree on at most {last:,}" if last else "never significant"
     why = (
         f"one seed; the gap is {abs(net):,} of {n:,} examples, and without the predictions exact McNemar allows "
         f"{p_value(low)} to {p_value(high)} ({bound})."
     )
     settle = f"oelm run {base.id} {arm.id} --seed 42 --seed 43 --seed 44"
-    return [Finding("note", "published-one-seed", (base.id, arm.id), why, settle)]
+    yield Finding("note", "published-one-seed", (base.id, arm.id), why, settle)

@@ -20,8 +20,26 @@ S = TypeVar("S")
 RUN_ID = re.compile(r"^(?P<preset>.+)-s(?P<seed>-?\d+)-(?P<stamp>\d{8}-\d{6})-[0-9a-f]{4}$")
 
 
+class _Inside:
+    """A file or folder of a run, by its name there."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: RunFolder, kind: type[RunFolder]) -> Path:
+        return folder.path / self.name
+
+
 class RunFolder:
     """Paths of one run's files, and safe reading and writing of them."""
+
+    metrics = _Inside("metrics.jsonl")
+    samples = _Inside("samples.jsonl")
+    log = _Inside("training.log")
+    checkpoints = _Inside("checkpoints")
+    predictions = _Inside("predictions")
+    losses = _Inside("losses")
+    attempts = _Inside("attempts")
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -29,34 +47,6 @@ class RunFolder:
     @property
     def id(self) -> str:
         return self.path.name
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def samples(self) -> Path:
-        return self.path / "samples.jsonl"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "training.log"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def predictions(self) -> Path:
-        return self.path / "predictions"
-
-    @property
-    def losses(self) -> Path:
-        return self.path / "losses"
-
-    @property
-    def attempts(self) -> Path:
-        return self.path / "attempts"
 
     def read(self, kind: type[R]) -> R | None:
         """The run's record of this kind, or None when it is missing or does not fit; `problem` then says why."""
