@@ -36,24 +36,6 @@ PARTS = (("results", "Result"), ("curves", "Curves"), ("fairness", "Fairness"))
 
 class Compare(Screen[None]):
     BINDINGS = bindings("compare")
-    CSS = """
-    #results { height: 2fr; border: round $border-blurred; border-title-color: $secondary; }
-    #below { height: 3fr; }
-    #curves { width: 1fr; border: round $border-blurred; border-title-color: $secondary; }
-    #fairness-box { width: 1fr; border: round $border-blurred; border-title-color: $secondary; }
-    #results:focus, #curves:focus, #fairness-box:focus-within { border: round $primary; border-title-color: $primary; }
-    #fairness { height: 1fr; }
-    #compare-parts { display: none; }
-    Compare.-narrow #compare-parts { display: block; }
-    Compare.-narrow #results, Compare.-narrow #curves, Compare.-narrow #fairness-box {
-        display: none; border: none; height: 1fr;
-    }
-    Compare.-narrow #below { display: none; height: 1fr; }
-    Compare.-narrow.-part-results #results { display: block; }
-    Compare.-narrow.-part-curves #below, Compare.-narrow.-part-fairness #below { display: block; }
-    Compare.-narrow.-part-curves #curves { display: block; }
-    Compare.-narrow.-part-fairness #fairness-box { display: block; }
-    """
     app: OelmApp
 
     @dataclass

@@ -21,27 +21,6 @@ from oelm_tui.widgets.lines import ScrollLines
 if TYPE_CHECKING:
     from oelm_tui.app import OelmApp
 
-DIALOG_CSS = """
-.dialog {
-    width: 76;
-    max-width: 96%;
-    height: auto;
-    max-height: 94%;
-    padding: 0 1;
-    background: $surface;
-    border: round $primary;
-    border-title-color: $primary;
-}
-.dialog Field { border: none; height: 1; padding: 0 1; background: $panel; margin-bottom: 1; }
-.dialog .buttons { height: 1; margin-top: 1; width: 1fr; align-horizontal: right; }
-.dialog Button { margin-left: 2; }
-.dialog .endings { height: 1; }
-.dialog .endings Button { margin: 0 1 0 0; min-width: 8; }
-.dialog Static { height: auto; }
-#help { width: 100; height: 94%; }
-#help ScrollLines { height: 1fr; background: $surface; }
-"""
-
 
 class Dialog(Vertical):
     """The box of a dialog."""
@@ -54,7 +33,6 @@ class Dialog(Vertical):
 class Confirm(ModalScreen[bool]):
     """Says what will happen and asks. `y` or the button does it; anything else leaves things as they are."""
 
-    CSS = DIALOG_CSS
     BINDINGS = bindings("question")
 
     def __init__(self, title: str, what: Sequence[str], button: str, danger: bool = False) -> None:
@@ -80,7 +58,6 @@ class Confirm(ModalScreen[bool]):
 class Form(ModalScreen[dict[str, str] | None]):
     """Named fields with their present values; enter saves, escape cancels. What is refused stays to be corrected."""
 
-    CSS = DIALOG_CSS
     BINDINGS = bindings("form")
     app: OelmApp
 
@@ -142,7 +119,6 @@ class Form(ModalScreen[dict[str, str] | None]):
 class Help(ModalScreen[None]):
     """All keys, made from the registry of actions."""
 
-    CSS = DIALOG_CSS
     BINDINGS = bindings("help")
 
     def compose(self) -> ComposeResult:

@@ -72,29 +72,6 @@ class Launch(Screen[bool | None]):
 
     BINDINGS = bindings("launch")
     AUTO_FOCUS = ""
-    CSS = """
-    #launch { height: 1fr; }
-    #form { width: 46; border: round $border-blurred; border-title-color: $secondary; padding: 0 1; }
-    #form { scrollbar-size-vertical: 1; }
-    #form:focus-within { border: round $primary; border-title-color: $primary; }
-    #form Label { color: $secondary; margin-top: 1; width: 1fr; }
-    #form Field { border: none; height: 1; padding: 0 1; background: $panel; }
-    #form Field:focus { background: $primary 25%; }
-    #form RowTable { height: auto; max-height: 10; min-height: 4; }
-    #form .row { height: 3; }
-    #form .row Vertical { width: 1fr; height: 3; margin-right: 1; }
-    #form Checkbox { margin-top: 1; }
-    #form .buttons { height: 1; margin-top: 1; align-horizontal: right; }
-    #recipe { width: 1fr; border: round $border-blurred; border-title-color: $secondary; padding: 0 1; }
-    #recipe:focus { border: round $primary; border-title-color: $primary; }
-    Launch.-narrow #launch { layout: vertical; }
-    Launch.-narrow #form { width: 1fr; height: 2fr; border: none; }
-    Launch.-narrow #recipe { width: 1fr; height: 1fr; border: none; border-top: solid $border-blurred; }
-    Launch.-narrow #form Label { margin-top: 0; }
-    Launch.-narrow #form .row { height: 2; }
-    Launch.-narrow #form Checkbox { margin-top: 0; }
-    Launch.-narrow #form .buttons { margin-top: 0; }
-    """
     app: OelmApp
 
     @dataclass

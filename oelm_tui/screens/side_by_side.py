@@ -26,10 +26,6 @@ MOST = 400
 
 class SideBySide(Screen[None]):
     BINDINGS = bindings("samples")
-    CSS = """
-    .side { width: 1fr; border: round $border-blurred; border-title-color: $secondary; padding: 0 1; }
-    .side:focus { border: round $primary; border-title-color: $primary; }
-    """
     app: OelmApp
 
     def __init__(self, folders: Sequence[tuple[str, RunFolder]]) -> None:
