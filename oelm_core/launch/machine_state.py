@@ -69,14 +69,8 @@ def _busy_processes(limit: int = 5) -> list[BusyProcess]:
 
 
 def _cpu_seconds() -> dict[int, float]:
-    spent = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            text = read_text(f"/proc/{name}/stat")
-            fields = text[text.rfind(")") + 2 :].split()
-            if len(fields) > 12:
-                spent[int(name)] = (int(fields[11]) + int(fields[12])) / process.TICKS
-    return spent
+    found = {pid: process.stat_fields(pid) for pid in process.everyone()}
+    return {pid: (int(fields[11]) + int(fields[12])) / process.TICKS for pid, fields in found.items() if fields}
 
 
 def _owner(pid: int) -> int | None:

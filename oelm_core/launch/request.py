@@ -135,22 +135,15 @@ class LaunchRequest(Struct, frozen=True):
     def command(self) -> list[str]:
         """The same thing on the command line."""
         words = ["oelm", "study", self.study] if self.study else ["oelm", "run", *self.presets]
-        if self.device != "auto":
-            words += ["--device", self.device]
-        if self.per_run != 1:
-            words += ["--per-run", str(self.per_run)]
+        words += ["--device", self.device] if self.device != "auto" else []
+        words += ["--per-run", str(self.per_run)] if self.per_run != 1 else []
         words += [part for seed in self.seeds for part in ("--seed", str(seed))]
         words += [part for text in self.settings for part in ("--set", text)]
-        if self.after:
-            words += ["--after", self.after]
-        if self.after_any:
-            words.append("--after-any")
-        if self.launcher != "local":
-            words += ["--launcher", self.launcher]
+        words += ["--after", self.after] if self.after else []
+        words += ["--after-any"] if self.after_any else []
+        words += ["--launcher", self.launcher] if self.launcher != "local" else []
         words += [part for text in self.slurm for part in ("--slurm", text)]
-        if self.catalogue:
-            words += ["--presets", self.catalogue]
-        return words
+        return words + (["--presets", self.catalogue] if self.catalogue else [])
 
 
 def queued_state() -> RunState:

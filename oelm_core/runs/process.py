@@ -44,7 +44,7 @@ def since_boot() -> float:
 
 def birth(pid: int) -> float | None:
     """When a process was born, in seconds since boot; None when it is dead or a zombie."""
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     if fields is None or fields[0] in ("Z", "X", "x"):
         return None
     return int(fields[19]) / TICKS
@@ -52,7 +52,7 @@ def birth(pid: int) -> float | None:
 
 def is_frozen(pid: int) -> bool:
     """Held by SIGSTOP or a debugger."""
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     return fields is not None and fields[0] in ("T", "t")
 
 
@@ -94,7 +94,7 @@ def anyone_alive(machine: ProcessIdentity | RunState, processes: Iterable[Worker
 def ancestors() -> list[int]:
     """The processes above this one, nearest first."""
     found, pid = [], os.getpid()
-    while pid > 1 and (fields := _stat(pid)) is not None:
+    while pid > 1 and (fields := stat_fields(pid)) is not None:
         pid = int(fields[1])
         found.append(pid)
     return found
@@ -104,14 +104,12 @@ def descendants(root: int | None = None) -> list[int]:
     """Every process below `root` (this one unless said), zombies left out, nearest first."""
     children: dict[int, list[int]] = {}
     dead = set()
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        fields = _stat(int(name))
+    for pid in everyone():
+        fields = stat_fields(pid)
         if fields is not None:
-            children.setdefault(int(fields[1]), []).append(int(name))
+            children.setdefault(int(fields[1]), []).append(pid)
             if fields[0] in ("Z", "X", "x"):
-                dead.add(int(name))
+                dead.add(pid)
     found, level = [], children.get(os.getpid() if root is None else root, [])
     while level:
         found += [pid for pid in level if pid not in dead]
@@ -123,19 +121,23 @@ def with_argument(argument: str) -> list[int]:
     """Live processes that carry exactly this argument: runners and workers carry --run-folder=..."""
     wanted = os.fsencode(argument)
     found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            try:
-                with open(f"/proc/{name}/cmdline", "rb") as file:
-                    arguments = file.read().split(b"\0")
-            except OSError:
-                continue
-            if wanted in arguments and birth(int(name)) is not None:
-                found.append(int(name))
+    for pid in everyone():
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                arguments = file.read().split(b"\0")
+        except OSError:
+            continue
+        if wanted in arguments and pid != os.getpid() and birth(pid) is not None:
+            found.append(pid)
     return found
 
 
-def _stat(pid: int) -> list[str] | None:
+def everyone() -> list[int]:
+    """Every process of this machine."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def stat_fields(pid: int) -> list[str] | None:
     """Fields of /proc/PID/stat from the third (state) on; the second may hold spaces and brackets."""
     text = read_text(f"/proc/{pid}/stat")
     end = text.rfind(")")

@@ -190,11 +190,9 @@ def parse_scontrol(text: str) -> list[JobInfo]:
                     fields["JobState"],
                     fields.get("Reason", ""),
                     _seconds(fields.get("StartTime", "")),
-                    "",
-                    _known(fields.get("NodeList", "")),
-                    fields.get("JobName", ""),
-                    "",
-                    fields.get("ExitCode", ""),
+                    node=_known(fields.get("NodeList", "")),
+                    name=fields.get("JobName", ""),
+                    code=fields.get("ExitCode", ""),
                 )
             )
     return found
