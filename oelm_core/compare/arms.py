@@ -69,16 +69,13 @@ def study_runs(study: Study, runs: Sequence[Run]) -> tuple[list[Evidence], list[
         done = any(e.preset.lower() == arm.lower() for e in kept)
         if rest and not done:
             newest = max(rest, key=lambda run: run.created)
-            kept.append(_without_numbers(gather(newest), f"{arm}: no finished run; {newest.id} is {_ended(newest)}."))
+            why = f"{arm}: no finished run; {newest.id} is {newest.state_and_reason}."
+            kept.append(_without_numbers(gather(newest), why))
             rest = [run for run in rest if run is not newest]
         elif not done:
             notes.append(f"{arm}: no run of it yet.")
-        notes += [f"{run.id} is left out: {_ended(run)}." for run in rest]
+        notes += [f"{run.id} is left out: {run.state_and_reason}." for run in rest]
     return kept, notes
-
-
-def _ended(run: Run) -> str:
-    return run.state + (f" ({run.reason})" if run.reason else "")
 
 
 def _without_numbers(evidence: Evidence, why: str) -> Evidence:

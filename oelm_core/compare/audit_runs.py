@@ -67,10 +67,10 @@ def audit_runs(baseline: ArmEvidence, arm: ArmEvidence) -> Iterator[Finding]:
 
 def _unfinished(arm: ArmEvidence) -> Iterator[Finding]:
     for e in arm.runs:
-        state, reason = e.run.state, e.run.reason
+        state = e.run.state
         if state == "finished":
             continue
-        why = f"{e.id} {state if state == 'failed' else f'is {state}'}" + (f" ({reason})" if reason else "")
+        why = f"{e.id} {'' if state == 'failed' else 'is '}{e.run.state_and_reason}"
         resumable = state in ("failed", "stopped", "lost") and not e.run.imported
         remedy = f"oelm resume {e.id}" if resumable else None
         others = [other for other in arm.scored if other.run.state == "finished"]

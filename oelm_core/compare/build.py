@@ -78,7 +78,7 @@ def build_comparison(
 def _nothing(evidence: Sequence[Evidence], study: ComparedStudy | None) -> str:
     """Why there is no table, in a sentence, and what to do about it."""
     where = f"study {study.id}" if study else "these runs"
-    states = Counter(f"{e.run.state} ({e.run.reason})" if e.run.reason else e.run.state for e in evidence)
+    states = Counter(e.run.state_and_reason for e in evidence)
     found = listed([f"{count} {state}" for state, count in states.items()]) or "none of it has run"
     hint = f" Start it with: oelm study {study.id}." if study else ""
     return f"nothing to compare in {where}: no run has a result; {found}.{hint}"

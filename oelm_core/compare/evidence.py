@@ -112,9 +112,9 @@ def gather(run: Run) -> Evidence:
         step=int(last.get("step") or run.step or (evaluations[-1].step if evaluations else 0)) or None,
         evaluations=tuple(evaluations),
         train=tuple(read_thinned(folder.metrics, "train", TRAIN_POINTS)),
+        missing=tuple(_missing(run, found, evaluations)),
     )
-    missing = _missing(run, found, evaluations)
-    return dataclasses.replace(evidence, values=_values(evidence), missing=tuple(missing))
+    return dataclasses.replace(evidence, values=_values(evidence))
 
 
 def is_finite(value: float | None) -> bool:
@@ -142,9 +142,8 @@ def _missing(run: Run, result: Result | None, evaluations: list[MetricLine]) -> 
     """What a reader of the table should know is not there, a sentence each."""
     scored = evaluations or (result is not None and result.metric is not None and result.metric.value is not None)
     if run.state != "finished":
-        ended = run.state + (f" ({run.reason})" if run.reason else "")
         rest = "its best validation so far is shown" if scored else "no evaluation was recorded"
-        return [f"{run.id}: {ended}, so not complete; {rest}."]
+        return [f"{run.id}: {run.state_and_reason}, so not complete; {rest}."]
     missing = [f"{run.id}: imported; what its files do not say is unknown."] if run.imported else []
     if result is None:
         why = "cannot be read" if (run.folder.path / Result.FILE).exists() else "is not there"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -44,8 +44,11 @@ def pair_significance(baseline: ArmEvidence, arm: ArmEvidence, metric: str) -> S
     theirs = {e.seed: e for e in baseline.scored}
     ours = {e.seed: e for e in arm.scored}
     shared = sorted(set(theirs) & set(ours))
-    seeds = _over_seeds(theirs, ours, ratio)
-    tests = [*seeds, *(test for seed in shared for test in _of_models(theirs[seed], ours[seed], arm.name, metric))]
+    seeds = [*_over_seeds(theirs, ours, ratio)]
+    tests = [*seeds]
+    for seed in shared:
+        models = theirs[seed], ours[seed]
+        tests += _over_sequences(*models) if ratio else _over_examples(*models, arm.name, metric)
     deciding = tests[0] if tests else None
     words = deciding.words if deciding else f"No test is possible: {_why_not(theirs, ours, ratio)}."
     delta, kept = _gap(theirs, ours, shared, ratio)
@@ -91,12 +94,12 @@ def _gap(baseline: BySeed, arm: BySeed, shared: list[int], ratio: bool) -> tuple
     return math.exp(sum(map(math.log, ours)) / len(ours) - sum(map(math.log, theirs)) / len(theirs)) - 1, kept
 
 
-def _over_seeds(baseline: BySeed, arm: BySeed, ratio: bool) -> list[SignificanceTest]:
+def _over_seeds(baseline: BySeed, arm: BySeed, ratio: bool) -> Iterator[SignificanceTest]:
     found = over_seeds(
         {seed: e.score for seed, e in baseline.items()}, {seed: e.score for seed, e in arm.items()}, ratio=ratio
     )
     if found is None:
-        return []
+        return
     name, effect = found
     value, interval = _as_delta(effect, ratio)
     show = relative if ratio else points
@@ -104,57 +107,46 @@ def _over_seeds(baseline: BySeed, arm: BySeed, ratio: bool) -> list[Significance
     over = f"{effect.n} paired seeds" if name == "paired t" else f"{len(arm)} against {len(baseline)} unpaired seeds"
     result = chance(effect.p) if effect.p is not None else "no spread between seeds, so no test"
     words = f"Over {over}: {show(value)}{spread}; {result}."
-    return [SignificanceTest(name, "seeds", words, effect.p, value, interval, effect.n)]
+    yield SignificanceTest(name, "seeds", words, effect.p, value, interval, effect.n)
 
 
-def _of_models(baseline: Evidence, arm: Evidence, arm_name: str, metric: str) -> list[SignificanceTest]:
-    """Whether two trained models differ, by what they did with each validation example."""
-    if metric_named(metric).is_share:
-        return _over_examples(baseline, arm, arm_name, metric)
-    return _over_sequences(baseline, arm)
-
-
-def _over_examples(baseline: Evidence, arm: Evidence, arm_name: str, metric: str) -> list[SignificanceTest]:
-    """McNemar's test, with a bootstrap interval of the metric."""
+def _over_examples(baseline: Evidence, arm: Evidence, arm_name: str, metric: str) -> Iterator[SignificanceTest]:
+    """Whether two trained models differ in what they predict: McNemar's test, with a bootstrap interval."""
     theirs, ours = best_predictions(baseline.run.folder), best_predictions(arm.run.folder)
     if not ours or not theirs or ours.labels != theirs.labels:
-        return []
+        return
     counts = disagreement(theirs.labels, theirs.predictions, ours.predictions)
     effect = bootstrap_metric(theirs.labels, theirs.predictions, ours.predictions, metric)
     words = f"Both get the same of the {counts.n:,} examples right; {chance(counts.p)}."
     if counts.differing:
         only = f"{counts.only_baseline:,} only the baseline gets right, {counts.only_arm:,} only {arm_name}"
         words = f"{counts.differing:,} of {counts.n:,} examples differ ({only}); {chance(counts.p)}."
-    return [
-        SignificanceTest(
-            "exact McNemar", "examples", words, counts.p, effect.value, effect.interval, counts.n, arm.seed
-        )
-    ]
+    estimate = effect.value, effect.interval
+    yield SignificanceTest("exact McNemar", "examples", words, counts.p, *estimate, counts.n, arm.seed)
 
 
-def _over_sequences(baseline: Evidence, arm: Evidence) -> list[SignificanceTest]:
+def _over_sequences(baseline: Evidence, arm: Evidence) -> Iterator[SignificanceTest]:
+    """As `_over_examples`, by the losses of a language model: a paired bootstrap and a t test."""
     theirs, ours = best_losses(baseline.run.folder), best_losses(arm.run.folder)
     if not ours or not theirs or ours.tokens != theirs.tokens:
-        return []
+        return
     effect = perplexity_ratio(theirs.losses, ours.losses, theirs.tokens)
     spread = f" [{effect.interval[0]:.3f}, {effect.interval[1]:.3f}]" if effect.interval else ""
     words = f"Perplexity ratio {effect.value:.3f}{spread} over {effect.n:,} sequences; {chance(effect.p)}."
     value, interval = _as_delta(effect, ratio=True)
-    return [
-        SignificanceTest("paired bootstrap and t", "sequences", words, effect.p, value, interval, effect.n, arm.seed)
-    ]
+    yield SignificanceTest("paired bootstrap and t", "sequences", words, effect.p, value, interval, effect.n, arm.seed)
 
 
-def _of_timing(baseline: Sequence[Evidence], arm: Sequence[Evidence]) -> list[SignificanceTest]:
+def _of_timing(baseline: Sequence[Evidence], arm: Sequence[Evidence]) -> Iterator[SignificanceTest]:
     clocks = [[(e.started, e.values["step_time"]) for e in side if "step_time" in e.values] for side in (baseline, arm)]
     effect = interleaved(*clocks)
     if effect is None:
-        return []
+        return
     value, interval = _as_delta(effect, ratio=True)
     spread = f" [{relative(interval[0])}, {relative(interval[1])}]" if interval else ""
     result = chance(effect.p) if effect.p is not None else "no spread, so no test"
     words = f"Time per step over {effect.n} pairs of runs: {relative(value)}{spread}; {result}."
-    return [SignificanceTest("interleaved pairs, paired t", "timing", words, effect.p, value, interval, effect.n)]
+    yield SignificanceTest("interleaved pairs, paired t", "timing", words, effect.p, value, interval, effect.n)
 
 
 def _as_delta(effect: Effect, ratio: bool) -> tuple[float, tuple[float, float] | None]:

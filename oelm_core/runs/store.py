@@ -76,6 +76,11 @@ class Run(Struct, frozen=True, dict=True):
         return setting(self.config, key, default)
 
     @property
+    def state_and_reason(self) -> str:
+        """As in a sentence: stopped (user)."""
+        return f"{self.state} ({self.reason})" if self.reason else self.state
+
+    @property
     def is_over(self) -> bool:
         return self.state in ENDED
 

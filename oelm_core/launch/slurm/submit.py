@@ -143,7 +143,7 @@ def _dependency(head: Run | None, after_any: bool) -> tuple[list[str], str | Non
     if head.state in ENDED:
         if head.state == "finished" or after_any:
             return [], None
-        return [], f"It waited for {head.id}, which ended as {head.state}{f' ({head.reason})' if head.reason else ''}."
+        return [], f"It waited for {head.id}, which ended as {head.state_and_reason}."
     submitted = submission.last(head.folder)
     if head.launcher != "slurm" or submitted is None or submitted.job is None:
         return [], None
