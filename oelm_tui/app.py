@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from textual import events
 from textual.filter import LineFilter
 from textual.reactive import var
@@ -336,7 +337,7 @@ class OelmApp(HookedApp):
 
     def keep(self, **changes: Any) -> None:
         """Changes settings, and remembers them for the next time."""
-        self.settings = self.settings.changed(**changes)
+        self.settings = replace(self.settings, **changes)
 
         def write() -> None:
             with self._settings_lock:  # two changes at once: the newer settings are written last

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from oelm_core.runs.folder import read_record, write_record
 
@@ -24,9 +22,6 @@ class Settings(Struct, frozen=True):
     def read(cls, home: Path) -> Settings:
         """Missing, broken or foreign files give the defaults."""
         return read_record(home / "tui.json", cls) or cls()
-
-    def changed(self, **changes: Any) -> Settings:
-        return replace(self, **changes)
 
     def write(self, home: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 MARKS = {"good": ("✔", "green"), "warn": ("!", "yellow"), "bad": ("✘", "red")}
 
 
-def gpus(
-    as_json: AsJson = False,
-    watch: Watch = False,
-) -> None:
+def gpus(as_json: AsJson = False, watch: Watch = False) -> None:
     """Show the GPUs, who is on them, and the machine's load."""
     from oelm_core.devices.machine import snapshot
 

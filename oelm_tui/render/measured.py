@@ -6,15 +6,7 @@ from collections.abc import Sequence
 
 from oelm_core import formatting
 from oelm_core.method.facts import Census, Orthogonality
-from oelm_core.runs.schema import (
-    Attempt,
-    FrozenProof,
-    PeakMemory,
-    Result,
-    Sample,
-    Seconds,
-    StepTiming,
-)
+from oelm_core.runs.schema import Attempt, FrozenProof, PeakMemory, Result, Sample, Seconds, StepTiming
 from oelm_tui import glyphs
 from oelm_tui.glyphs import bar
 from oelm_tui.snapshots.detail import Detail

@@ -255,11 +255,7 @@ class Compare(Screen[None]):
         self._ask()
 
     def action_chart(self, what: str) -> None:
-        if what == "quantity":
-            self._quantity += 1
-            self._fill()
-        else:
-            self.query_one(CurveChart).action_chart(what)
+        self.query_one(CurveChart).action_chart(what)
 
     def on_curve_chart_changed(self, event: CurveChart.Changed) -> None:
         if event.what == "quantity":

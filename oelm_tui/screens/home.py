@@ -53,8 +53,7 @@ class Home(HomePanes):
     def on_input_changed(self, event: Input.Changed) -> None:
         if event.input.id == "filter":
             self.runs_table.query_text = event.value
-            if self.app.snapshot:
-                self._show_count(self.app.snapshot)
+            self._show_count()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         if event.input.id == "filter":
@@ -69,8 +68,7 @@ class Home(HomePanes):
         self.tree_of_presets.clear_marks()
         if self.focused is field or self.focused is None:
             self.runs_table.focus()
-        if self.app.snapshot:
-            self._show_count(self.app.snapshot)
+        self._show_count()
 
     def action_sort(self) -> None:
         self.app.say(f"sorted by {self.runs_table.next_sort()}")
@@ -80,8 +78,7 @@ class Home(HomePanes):
             self.tree_of_presets.toggle_mark()
         else:
             self.runs_table.toggle_mark()
-        if self.app.snapshot:
-            self._show_count(self.app.snapshot)
+        self._show_count()
 
     # Doing
 

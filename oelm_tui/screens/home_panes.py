@@ -22,7 +22,7 @@ from oelm_tui.text import Line
 from oelm_tui.widgets.bars import ActionTabs, Header, Hints
 from oelm_tui.widgets.devices import DevicesPane, DeviceStrip
 from oelm_tui.widgets.field import Field
-from oelm_tui.widgets.lines import Lines
+from oelm_tui.widgets.lines import OneLine
 from oelm_tui.widgets.preset_tree import PresetTree
 from oelm_tui.widgets.row_table import RowTable
 from oelm_tui.widgets.run_panel import RunPanel
@@ -37,19 +37,11 @@ DWELL = 2.0
 """Seconds a run must stay selected for its attention mark to count as seen."""
 
 
-class RunHeadline(Lines):
-    """The selected run in one line, where its panel is not in view."""
-
-    DEFAULT_CSS = "RunHeadline { height: 1; }"
-    view: RunView | None = None
-
-    def show(self, view: RunView | None) -> None:
-        if view != self.view:
-            self.view = view
-            self.refresh()
+class RunHeadline(OneLine):
+    """The selected run, where its panel is not in view."""
 
     def lines(self, width: int, height: int) -> list[Line]:
-        return [shortened(headline(self.view), width) if self.view else []]
+        return [shortened(self.line, width)]
 
 
 class HomePanes(Screen[None]):
@@ -83,8 +75,7 @@ class HomePanes(Screen[None]):
         self.query_one("#runs-box").border_title = "Runs"
         self.query_one("#devices").border_title = "Devices"
         self.query_one("#run").border_title = "Run"
-        header = self.query_one(Header)
-        header.readonly = self.app.readonly
+        self.query_one(Header).readonly = self.app.readonly
         self.runs_table.focus()
         self.watch(self.app, "snapshot", self.show_snapshot)
         self.watch(self.app, "detail", self.show_detail)
@@ -120,7 +111,7 @@ class HomePanes(Screen[None]):
             self._size_strip()
             self.tree_of_presets.show(snapshot)
             self.runs_table.snapshot = snapshot
-            self._show_count(snapshot)
+            self._show_count()
             self._show_selected()
         if self._first:
             self._first = False
@@ -136,10 +127,12 @@ class HomePanes(Screen[None]):
         host = snapshot.machine.here.host if snapshot.machine else ""
         return f"{host} {glyphs.signs.dot} {shown}" if host else shown
 
-    def _show_count(self, snapshot: LabSnapshot) -> None:
+    def _show_count(self) -> None:
+        if self.app.snapshot is None:
+            return
         table, box = self.runs_table, self.query_one("#runs-box")
         shown, marked = len(table.rows), len(table.marked)
-        words = f"{shown} of {len(snapshot.runs)}" if table.query_text else f"{shown}"
+        words = f"{shown} of {len(self.app.snapshot.runs)}" if table.query_text else f"{shown}"
         box.border_subtitle = words + (f", {marked} marked" if marked else "")
         title = f"Runs  /{table.query_text}" if table.query_text else "Runs"
         box.border_title = title.replace("[", "\\[") + (f"  ({table.problem})" if table.problem else "")
@@ -169,7 +162,7 @@ class HomePanes(Screen[None]):
         if snapshot is None:
             return
         self.panel.select(view, snapshot)
-        self.query_one(RunHeadline).show(view)
+        self.query_one(RunHeadline).show(headline(view) if view else [])
         baseline = snapshot.baseline_of(view) if view else None
         self.app.look_at(view, (baseline,) if baseline else ())
 
@@ -245,9 +238,7 @@ class HomePanes(Screen[None]):
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """A click into a pane makes it the current one."""
-        for name, wanted in (("presets", "presets"), ("runs-box", "runs"), ("run", "run"), ("devices", "devices")):
-            if self.query_one(f"#{name}").has_focus_within or self.query_one(f"#{name}").has_focus:
-                if self.pane != wanted:
-                    self.pane = wanted
-                    self._lay_out()
-                return
+        for name, pane in (("presets", "presets"), ("runs-box", "runs"), ("run", "run"), ("devices", "devices")):
+            if self.query_one(f"#{name}").has_focus_within and self.pane != pane:
+                self.pane = pane
+                self._lay_out()

@@ -248,7 +248,8 @@ class Launch(Screen[bool | None]):
             self.app.say(self._problem or "the presets are still being read", bad=True)
             return
         others = self._others_cards()
-        busy = "" if self.query_one("#wait", Checkbox).value else self._busy()
+        may_wait = self.query_one("#wait", Checkbox).value or self._to_slurm
+        busy = "" if may_wait else would_wait(self.form(), self._cards())
         if busy:
             self.app.say(busy, bad=True)
         elif others:
@@ -266,10 +267,6 @@ class Launch(Screen[bool | None]):
     def _cards(self) -> tuple[Card, ...]:
         machine = self.app.snapshot.machine if self.app.snapshot else None
         return machine.cards if machine else ()
-
-    def _busy(self) -> str:
-        """Why a run would have to wait, or nothing."""
-        return "" if self._to_slurm else would_wait(self.form(), self._cards())
 
     def _others_cards(self) -> list[str]:
         if self._to_slurm:

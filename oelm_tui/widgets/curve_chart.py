@@ -21,10 +21,6 @@ SMOOTHINGS = (0.0, 0.6, 0.9, 0.97, 0.99)
 class CurveChart(Lines, can_focus=True):
     BINDINGS = bindings("curves")
     view: reactive[ChartView] = reactive(ChartView())
-    y_name: reactive[str] = reactive("")
-    percent: reactive[bool] = reactive(False)
-    below: reactive[str] = reactive("")
-    """A line under the chart: what is being shown, what is still loading."""
 
     @dataclass
     class Changed(Message):
@@ -35,22 +31,20 @@ class CurveChart(Lines, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.curves: tuple[PlotCurve, ...] = ()
+        self._y_name, self._percent, self._below = "", False, ""
         self._picture = Picture([])
 
     def show(self, curves: Sequence[PlotCurve], y_name: str, percent: bool, below: str = "") -> None:
-        self.curves = tuple(curves)
-        self.set_reactive(CurveChart.y_name, y_name)
-        self.set_reactive(CurveChart.percent, percent)
-        self.set_reactive(CurveChart.below, below)
+        """`below`: a line under the chart, what is being shown or still loading."""
+        self.curves, self._y_name, self._percent, self._below = tuple(curves), y_name, percent, below
         self.refresh()
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        ascii_only = glyphs.signs.ascii_only
-        rows = max(1, height - 1)
+        rows, ascii_only = max(1, height - 1), glyphs.signs.ascii_only
         self._picture = draw(
-            self.curves, self.view, width, rows, y_name=self.y_name, percent=self.percent, ascii_only=ascii_only
+            self.curves, self.view, width, rows, y_name=self._y_name, percent=self._percent, ascii_only=ascii_only
         )
-        return [*self._picture.rows, [(self.below, "faint")]]
+        return [*self._picture.rows, [(self._below, "faint")]]
 
     def action_chart(self, what: str) -> None:
         view, bounds = self.view, x_bounds(self.curves, self.view)

@@ -72,6 +72,24 @@ class Lines(LineWidget):
         return self.draw_line(self._lines[y] if y < len(self._lines) else [])
 
 
+class OneLine(Lines):
+    """A line that is set with `show`; repaints only when it changed."""
+
+    DEFAULT_CSS = "OneLine { height: 1; }"
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.line: Line = []
+
+    def show(self, line: Line) -> None:
+        if line != self.line:
+            self.line = line
+            self.refresh()
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        return [self.line]
+
+
 class ScrollLines(ScrollView, LineWidget, can_focus=True):
     """Text that scrolls; set with `show`. Lines wider than the panel are cut."""
 

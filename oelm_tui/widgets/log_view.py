@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from oelm_tui.messages import Newest
 from oelm_tui.snapshots.background import BackgroundThread
 from oelm_tui.text import Line, folded
 from oelm_tui.widgets.field import Field
-from oelm_tui.widgets.lines import Lines, LineWidget
+from oelm_tui.widgets.lines import LineWidget, OneLine
 
 if TYPE_CHECKING:
     from oelm_tui.app import OelmApp
@@ -39,7 +38,6 @@ class LogView(Vertical):
     DEFAULT_CSS = """
     LogView { height: 1fr; }
     LogView LogPage { height: 1fr; }
-    LogView LogStatus { height: 1; }
     LogView Field { display: none; height: 1; border: none; padding: 0 1; }
     LogView Field.-shown { display: block; }
     """
@@ -55,16 +53,17 @@ class LogView(Vertical):
         self._request: LogRequest | None = None
         self._answer: LogAnswer | None = None
         self.thread: BackgroundThread[LogRequest, LogAnswer] = BackgroundThread(
-            "log", Pager().answer, self._deliver, 0.25, lambda error: self.app.report_error(error)
+            "log",
+            Pager().answer,
+            lambda answer: self.post_message(self.Read(answer)),
+            0.25,
+            lambda error: self.app.report_error(error),
         )
 
     def compose(self) -> ComposeResult:
         yield LogPage()
-        yield LogStatus()
+        yield OneLine()
         yield Field(placeholder="search; lower case finds any case", compact=True)
-
-    def _deliver(self, answer: LogAnswer) -> None:
-        self.post_message(self.Read(answer))
 
     def on_unmount(self) -> None:
         self.thread.close()
@@ -124,8 +123,7 @@ class LogView(Vertical):
             )
         elif what == "colours":
             self.app.keep(log_colours=not self.app.settings.log_colours)
-            self.query_one(LogPage).show(self._answer)
-            self.query_one(LogStatus).refresh()
+            self._show()
         elif what == "wrap":
             page = self.query_one(LogPage)
             page.wrap = not page.wrap
@@ -156,8 +154,12 @@ class LogView(Vertical):
         if self._request is None or event.answer.request.path != self._request.path:
             return
         self._answer = event.answer
-        self.query_one(LogPage).show(event.answer)
-        self.query_one(LogStatus).show(event.answer)
+        self._show()
+
+    def _show(self) -> None:
+        self.query_one(LogPage).show(self._answer)
+        if self._answer is not None:
+            self.query_one(OneLine).show(status_line(self._answer, self.app.settings.log_colours))
 
     def on_log_page_resized(self) -> None:
         if self._request is not None and self._request.rows != self._rows:
@@ -229,36 +231,21 @@ class LogPage(LineWidget, can_focus=True):
         return self.draw_line([(glyphs.signs.cursor if current else " ", "accent"), *line])
 
 
-class LogStatus(Lines):
+def status_line(answer: LogAnswer, colours: bool) -> Line:
     """Where in the file, following or not, how many hits."""
-
-    app: OelmApp
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._answer: LogAnswer | None = None
-
-    def show(self, answer: LogAnswer) -> None:
-        self._answer = answer
-        self.refresh()
-
-    def lines(self, width: int, height: int) -> Sequence[Line]:
-        answer = self._answer
-        if answer is None:
-            return [[]]
-        page, request = answer.page, answer.request
-        share = 100 if page.at_end or not page.size else int(page.top * 100 / page.size)
-        line: Line = [(f" {formatting.size_short(page.size)}  {share} %", "faint")]
-        line.append(("  following", "ok") if request.follow else ("  end to follow", "faint"))
-        if not self.app.settings.log_colours:
-            line.append(("  C colours", "faint"))
-        if answer.note:
-            line.append((f"  {answer.note}", "wait"))
-        if request.text:
-            part = "" if answer.searched >= 1 else f" in {answer.searched * 100:.0f} %"
-            found = f"  '{request.text}': {answer.hits:,} lines{part}"
-            line.append((found + ("  only these" if request.only else "  n/N next, F only these"), "accent"))
-        return [line]
+    page, request = answer.page, answer.request
+    share = 100 if page.at_end or not page.size else int(page.top * 100 / page.size)
+    line: Line = [(f" {formatting.size_short(page.size)}  {share} %", "faint")]
+    line.append(("  following", "ok") if request.follow else ("  end to follow", "faint"))
+    if not colours:
+        line.append(("  C colours", "faint"))
+    if answer.note:
+        line.append((f"  {answer.note}", "wait"))
+    if request.text:
+        part = "" if answer.searched >= 1 else f" in {answer.searched * 100:.0f} %"
+        found = f"  '{request.text}': {answer.hits:,} lines{part}"
+        line.append((found + ("  only these" if request.only else "  n/N next, F only these"), "accent"))
+    return line
 
 
 def highlighted(line: Line, text: str) -> Line:

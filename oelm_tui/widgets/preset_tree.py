@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from textual.message import Message
 
 from oelm_tui.actions import bindings
 from oelm_tui.render.preset_rows import COLUMNS, open_at_first, tree_rows
 from oelm_tui.snapshots.sampler import LabSnapshot
 from oelm_tui.widgets.row_table import RowTable
-
-if TYPE_CHECKING:
-    from oelm_core.config.catalogue import Catalogue
 
 
 class PresetTree(RowTable):
@@ -25,17 +20,16 @@ class PresetTree(RowTable):
         super().__init__(COLUMNS, id=id)
         self.opened: set[str] | None = None
         self.empty_words = "reading the presets"
-        self._catalogue: Catalogue | None = None
         self._snapshot: LabSnapshot | None = None
 
     def show(self, snapshot: LabSnapshot) -> None:
         """Takes the new snapshot in; nothing is drawn before the catalogue is there."""
-        self._snapshot, self._catalogue = snapshot, snapshot.catalogue
-        if self._catalogue is None:
+        self._snapshot = snapshot
+        if snapshot.catalogue is None:
             return
         if self.opened is None:
-            self.opened = open_at_first(self._catalogue, snapshot.runs)
-        self.set_rows(tree_rows(self._catalogue, snapshot.runs, self.opened))
+            self.opened = open_at_first(snapshot.catalogue, snapshot.runs)
+        self.set_rows(tree_rows(snapshot.catalogue, snapshot.runs, self.opened))
 
     @property
     def arms(self) -> list[str]:
@@ -50,11 +44,8 @@ class PresetTree(RowTable):
         key = self.key or ""
         return key.removeprefix("study/") if key.startswith("study/") and not self.marked else None
 
-    def toggle_mark(self) -> None:
-        if self.key is not None and self.key.startswith("arm/"):
-            self.marked ^= {self.key}
-            self._refresh_row(self.cursor)
-        self.action_move(1)
+    def can_mark(self, key: str) -> bool:
+        return key.startswith("arm/")
 
     def action_choose(self) -> None:
         key = self.key or ""

@@ -17,10 +17,12 @@ from oelm_tui.actions import bindings
 from oelm_tui.text import Cell, Column, Line, Row, fit, width_of
 from oelm_tui.widgets.lines import LineWidget
 
+TOP = 1
+"""Lines of the heading."""
+
 
 class RowTable(ScrollView, LineWidget, can_focus=True):
     BINDINGS = bindings("lines", "table")
-    has_header = True
     empty_words: reactive[str] = reactive("")
     cursor: reactive[int] = reactive(0)
 
@@ -40,8 +42,8 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
         table: RowTable
         column: str
 
-    def __init__(self, columns: Sequence[Column], *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id, classes=classes)
+    def __init__(self, columns: Sequence[Column], *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
         self.columns = list(columns)
         self.rows: list[Row] = []
         self.marked: set[str] = set()
@@ -57,7 +59,7 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
         """Shows new rows; the cursor stays with its key, else near its place. Only changed lines are repainted."""
         before, self.rows = self.rows, list(rows)
         if len(before) != len(self.rows):
-            self.virtual_size = Size(self.size.width, len(self.rows) + self._top)
+            self.virtual_size = Size(self.size.width, len(self.rows) + TOP)
         if self._lay_out():
             self.refresh()
         place = next((i for i, row in enumerate(self.rows) if row.key == self.key), None)
@@ -84,6 +86,15 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
                 return True
         return False
 
+    def can_mark(self, key: str) -> bool:
+        return True
+
+    def toggle_mark(self) -> None:
+        if self.key is not None and self.can_mark(self.key):
+            self.marked ^= {self.key}
+            self._refresh_row(self.cursor)
+        self.action_move(1)
+
     def clear_marks(self) -> None:
         self.marked.clear()
         self.refresh()
@@ -104,7 +115,7 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
         self.cursor += by
 
     def action_page(self, by: int) -> None:
-        self.cursor += by * max(1, self.size.height - self._top - 1)
+        self.cursor += by * max(1, self.size.height - TOP - 1)
 
     def action_choose(self) -> None:
         if self.key is not None:
@@ -114,10 +125,10 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
         y = event.y - self.gutter.top
         if y < 0:
             return
-        if y < self._top:
+        if y < TOP:
             self._press_header(event.x - self.gutter.left)
             return
-        number = y - self._top + round(self.scroll_y)
+        number = y - TOP + round(self.scroll_y)
         if number < len(self.rows):
             if number == self.cursor:
                 self.action_choose()
@@ -134,12 +145,8 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
 
     # Drawing
 
-    @property
-    def _top(self) -> int:
-        return 1 if self.has_header else 0
-
     def on_resize(self) -> None:
-        self.virtual_size = Size(self.size.width, len(self.rows) + self._top)
+        self.virtual_size = Size(self.size.width, len(self.rows) + TOP)
         self._lay_out()
         self._keep_in_view()
 
@@ -152,11 +159,11 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
         return changed
 
     def render_line(self, y: int) -> Strip:
-        if y < self._top:
+        if y < TOP:
             return self.draw_line(self._header())
-        number = y - self._top + round(self.scroll_y)
+        number = y - TOP + round(self.scroll_y)
         if number >= len(self.rows):
-            words = self.empty_words if not self.rows and y == self._top else ""
+            words = self.empty_words if not self.rows and y == TOP else ""
             return self.draw_line([("  " + words, "faint")])
         over = ("chosen" if self.has_focus else "blurred") if number == self.cursor else ""
         return self.draw_line(self._line(self.rows[number]), over)
@@ -178,12 +185,12 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
         return [(text, role or row.role) for text, role in spans] if row.role else spans
 
     def _refresh_row(self, number: int) -> None:
-        y = number - round(self.scroll_y) + self._top
-        if self._top <= y < self.size.height:
+        y = number - round(self.scroll_y) + TOP
+        if TOP <= y < self.size.height:
             self.refresh(Region(0, y, self.size.width, 1))
 
     def _keep_in_view(self) -> None:
-        room = max(1, self.size.height - self._top)
+        room = max(1, self.size.height - TOP)
         top = round(self.scroll_y)
         if self.cursor < top:
             self.scroll_to(y=self.cursor, animate=False)

@@ -19,10 +19,9 @@ from oelm_tui.render.run_rows import headline
 from oelm_tui.snapshots.detail import Detail
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.sampler import LabSnapshot
-from oelm_tui.text import Line
 from oelm_tui.widgets.bars import TabBar
 from oelm_tui.widgets.curve_chart import CurveChart
-from oelm_tui.widgets.lines import Lines, ScrollLines
+from oelm_tui.widgets.lines import OneLine, ScrollLines
 from oelm_tui.widgets.log_view import LogPage, LogView
 
 TABS = (
@@ -38,24 +37,6 @@ REASON = ("reason", "Reason")
 ENDED_BADLY = ("failed", "lost")
 STANDS = 1.0
 """Seconds a picture stands while a large file is still being read: the next one hardly differs."""
-
-
-class LastLine(Lines):
-    """The newest line of the log under the curves."""
-
-    DEFAULT_CSS = "LastLine { height: 1; }"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._line: Line = []
-
-    def show(self, line: Line) -> None:
-        if line != self._line:
-            self._line = line
-            self.refresh()
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        return [self._line]
 
 
 class RunPanel(Vertical):
@@ -79,7 +60,7 @@ class RunPanel(Vertical):
     def compose(self) -> ComposeResult:
         yield TabBar(TABS, id="run-tabs")
         yield CurveChart(id="chart")
-        yield LastLine()
+        yield OneLine(id="last-line")
         yield LogView(id="log")
         yield ScrollLines(id="text")
 
@@ -155,7 +136,7 @@ class RunPanel(Vertical):
         had_focus = self.has_focus_within
         self.query_one(TabBar).current = tab
         self.query_one(CurveChart).display = tab in ("curves", "system")
-        self.query_one(LastLine).display = tab == "curves"
+        self.query_one("#last-line").display = tab == "curves"
         self.query_one(LogView).display = tab == "log"
         self.query_one("#text").display = tab not in ("curves", "system", "log")
         log = self.query_one(LogView)
@@ -217,7 +198,8 @@ class RunPanel(Vertical):
         drawn = curves(detail, quantity, chart.view, self._with_baseline and self.tab == "curves")
         below = caption(detail, quantity, chart.view, choices)
         chart.show(drawn, quantity.title, in_percent(quantity), below)
-        self.query_one(LastLine).show([(text, style or "faint") for text, style in pieces(detail.last_line)])
+        newest = [(text, style or "faint") for text, style in pieces(detail.last_line)]
+        self.query_one("#last-line", OneLine).show(newest)
 
     def change_chart(self, what: str) -> None:
         """A chart key pressed anywhere on the screen."""

@@ -51,12 +51,6 @@ class RunsTable(RowTable):
         self.sort_by(SORTS[(place + 1) % len(SORTS)])
         return self.sorted_by
 
-    def toggle_mark(self) -> None:
-        if self.key is not None:
-            self.marked ^= {self.key}
-            self._refresh_row(self.cursor)
-            self.action_move(1)
-
     def _fill(self) -> None:
         snapshot = self.snapshot
         if snapshot is None:
