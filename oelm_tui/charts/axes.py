@@ -13,17 +13,13 @@ def linear_ticks(low: float, high: float, at_most: int) -> list[float]:
     if not high > low or at_most < 1:
         return [low]
     step = _round_step((high - low) / at_most)
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [round(i * step, 12) for i in range(first, last + 1)]
 
 
 def _round_step(least: float) -> float:
     power = 10.0 ** math.floor(math.log10(least))
-    for factor in (1, 2, 2.5, 5):
-        if factor * power >= least * 0.999:
-            return factor * power
-    return 10 * power
+    return next((factor * power for factor in (1, 2, 2.5, 5) if factor * power >= least * 0.999), 10 * power)
 
 
 def log_ticks(low: float, high: float, at_most: int) -> list[float]:

@@ -72,12 +72,11 @@ def draw(
         words = "no points yet" if bounds is None else "too small for a chart"
         return Picture([[(words[:width], "faint")]] + [[] for _ in range(height - 1)])
     x0, x1 = bounds
-    across = AsciiCanvas.dots_across if ascii_only else Canvas.dots_across
-    legend_rows = 1
-    plot_height = height - legend_rows - 2
+    kind = AsciiCanvas if ascii_only else Canvas
+    plot_height = height - 3  # the legend above, the axis and its labels below
     left = GUTTER
-    buckets = {id(curve): _buckets(curve, x0, x1, (width - left) * across) for curve in shown}
-    span = _y_span(list(buckets.values()), view.log_y)
+    reduced = _reduced(shown, x0, x1, (width - left) * kind.dots_across)
+    span = _y_span(reduced, view.log_y)
     if span is None:
         return Picture([_nothing_finite(shown, view, width)] + [[] for _ in range(height - 1)], x0=x0, x1=x1)
     y0, y1, log_y = span
@@ -86,27 +85,23 @@ def draw(
     widest = max((len(label) for label in labels), default=0) + 1
     if widest > left:  # rare: long labels take columns from the curves
         left = widest
-        buckets = {id(curve): _buckets(curve, x0, x1, (width - left) * across) for curve in shown}
+        reduced = _reduced(shown, x0, x1, (width - left) * kind.dots_across)
     columns = width - left
-    canvas = (AsciiCanvas if ascii_only else Canvas)(columns, plot_height)
+    canvas = kind(columns, plot_height)
     scale = _Scale(y0, y1, log_y, plot_height * canvas.dots_down)
-    for curve in shown:
-        fine, raw = buckets[id(curve)]
-        if raw is not None:
-            _trace(canvas, raw, scale, "faint")
+    for curve, (fine, raw) in zip(shown, reduced, strict=True):
+        _trace(canvas, raw, scale, "faint")
         _trace(canvas, fine, scale, curve.role)
-    for place, curve in enumerate(shown):
-        if len(shown) > 1 or len(buckets[id(curve)][0]) < 2:
-            _sign(canvas, buckets[id(curve)][0], scale, curve, place, len(shown))
+    for place, (fine, _) in enumerate(reduced):
+        if len(shown) > 1 or len(fine) < 2:
+            _sign(canvas, fine, scale, shown[place], place, len(shown))
     readings: dict[str, tuple[float, float]] = {}
     cursor_column = None
     if view.cursor is not None:
         cursor = min(max(view.cursor, x0), x1)
         cursor_column = min(columns - 1, int((cursor - x0) / (x1 - x0) * columns))
-        for curve in shown:
-            point = value_at(curve.xs, curve.ys, cursor)
-            if point is not None:
-                readings[curve.name] = point
+        points = ((curve.name, value_at(curve.xs, curve.ys, cursor)) for curve in shown)
+        readings = {name: point for name, point in points if point is not None}
     rows = [_legend(shown, view, readings, width, y_name, percent)]
     rows += _body(canvas, scale, ticks, labels, left, cursor_column, ascii_only)
     rows += _x_axis(view, x0, x1, left, columns, ascii_only)
@@ -127,28 +122,28 @@ def x_bounds(curves: Sequence[PlotCurve], view: ChartView) -> tuple[float, float
     return low, high
 
 
-def _buckets(curve: PlotCurve, x0: float, x1: float, columns: int) -> tuple[list[Bucket], list[Bucket] | None]:
-    raw = reduce(curve.xs, curve.raw, x0, x1, columns) if curve.raw is not None else None
-    return reduce(curve.xs, curve.ys, x0, x1, columns), raw
+Reduced = list[tuple[list[Bucket], list[Bucket]]]
+"""Of each curve: what is drawn, and what it was before smoothing."""
 
 
-def _y_span(
-    groups: Sequence[tuple[list[Bucket], list[Bucket] | None]], log_y: bool
-) -> tuple[float, float, bool] | None:
-    lows = [bucket.low for fine, raw in groups for part in (fine, raw or []) for bucket in part]
-    highs = [bucket.high for fine, raw in groups for part in (fine, raw or []) for bucket in part]
-    if not lows:
+def _reduced(curves: Sequence[PlotCurve], x0: float, x1: float, columns: int) -> Reduced:
+    return [
+        (reduce(one.xs, one.ys, x0, x1, columns), [] if one.raw is None else reduce(one.xs, one.raw, x0, x1, columns))
+        for one in curves
+    ]
+
+
+def _y_span(reduced: Reduced, log_y: bool) -> tuple[float, float, bool] | None:
+    values = [value for pair in reduced for part in pair for bucket in part for value in (bucket.low, bucket.high)]
+    if not values:
         return None
-    low, high = min(lows), max(highs)
+    low, high = min(values), max(values)
     if log_y:
-        positive = [value for value in lows + highs if value > 0]
+        positive = [value for value in values if value > 0]
         if positive:
             low = min(positive)
             return (low / 1.1, max(high, low) * 1.1, True) if high <= low else (low, high, True)
-    if high <= low:
-        pad = abs(low) * 0.05 or 0.5
-        return low - pad, high + pad, False
-    pad = (high - low) * 0.03
+    pad = (high - low) * 0.03 or abs(low) * 0.05 or 0.5
     return low - pad, high + pad, False
 
 
@@ -180,19 +175,13 @@ def _trace(canvas: Canvas, buckets: list[Bucket], scale: _Scale, role: str) -> N
 
 def _sign(canvas: Canvas, buckets: list[Bucket], scale: _Scale, curve: PlotCurve, place: int, of: int) -> None:
     """The curve's own sign at its end and, shifted from the others' signs, along the way."""
-    if not buckets:
-        return
-    end = buckets[-1]
-    spots = [end]
+    spots = buckets[-1:]
     if len(buckets) > 8:
         step = len(buckets) / 4
-        spots += [
-            buckets[int(step * (k + place / of))] for k in range(4) if int(step * (k + place / of)) < len(buckets)
-        ]
+        spots += [buckets[int(step * (k + place / of))] for k in range(4)]
     for bucket in spots:
-        canvas.mark(
-            bucket.column // canvas.dots_across, scale.row(bucket.last) // canvas.dots_down, curve.mark, curve.role
-        )
+        column, row = bucket.column // canvas.dots_across, scale.row(bucket.last) // canvas.dots_down
+        canvas.mark(column, row, curve.mark, curve.role)
 
 
 def _legend(
@@ -273,7 +262,7 @@ def _body(
     cursor: int | None,
     ascii_only: bool,
 ) -> list[Line]:
-    stem, tick_stem, bar = ("|", "+", "|") if ascii_only else ("│", "┤", "│")
+    stem, tick_stem = ("|", "+") if ascii_only else ("│", "┤")
     at_row: dict[int, str] = {}
     for tick, label in zip(ticks, labels, strict=True):
         at_row.setdefault(scale.row(tick) // canvas.dots_down, label)
@@ -281,7 +270,7 @@ def _body(
     for number, runs in enumerate(canvas.rows()):
         here = at_row.get(number)
         row: Line = [((here or "").rjust(left - 1) + (tick_stem if here is not None else stem), "axis")]
-        row += runs if cursor is None else _with_cursor(runs, cursor, bar)
+        row += runs if cursor is None else _with_cursor(runs, cursor, stem)
         rows.append(row)
     return rows
 
@@ -303,14 +292,13 @@ def _with_cursor(runs: Line, cursor: int, bar: str) -> Line:
 
 def _x_axis(view: ChartView, x0: float, x1: float, left: int, columns: int, ascii_only: bool) -> list[Line]:
     corner, flat, tick_flat = ("+", "-", "+") if ascii_only else ("└", "─", "┬")
-    at_most = max(2, columns // 10)
-    ticks = (time_ticks if view.x == "time" else linear_ticks)(x0, x1, at_most)
+    make_ticks, label = (time_ticks, time_label) if view.x == "time" else (linear_ticks, count_label)
     line = [flat] * columns
     labels = [" "] * columns
     free_from = 0
-    for tick in ticks:
+    for tick in make_ticks(x0, x1, max(2, columns // 10)):
         column = min(columns - 1, int((tick - x0) / (x1 - x0) * columns))
-        text = time_label(tick) if view.x == "time" else count_label(tick)
+        text = label(tick)
         start = min(max(0, column - len(text) // 2), columns - len(text))
         line[column] = tick_flat
         if start >= free_from:

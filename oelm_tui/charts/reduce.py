@@ -95,6 +95,5 @@ def value_at(xs: Sequence[float], ys: Sequence[float], x: float) -> tuple[float,
     if not size:
         return None
     place = bisect.bisect_left(xs, x, 0, size)
-    near = [i for i in (place - 1, place) if 0 <= i < size]
-    best = min(near, key=lambda i: abs(xs[i] - x))
+    best = min((i for i in (place - 1, place) if 0 <= i < size), key=lambda i: abs(xs[i] - x))
     return xs[best], ys[best]

@@ -26,6 +26,10 @@ class Quantity:
     title: str
     smooth: bool = False
 
+    @property
+    def is_share(self) -> bool:
+        return metric_named(self.column).is_share
+
 
 def quantities(detail: Detail) -> list[Quantity]:
     """What this run has to draw, the most telling first."""
@@ -77,10 +81,6 @@ def one_curve(columns: Columns, quantity: Quantity, view: ChartView, name: str, 
         )
         return PlotCurve(name, xs, smoother.extend_to(ys), role, mark, raw=ys)
     return PlotCurve(name, xs, ys, role, mark)
-
-
-def in_percent(quantity: Quantity) -> bool:
-    return metric_named(quantity.column).is_share
 
 
 def caption(detail: Detail, quantity: Quantity, view: ChartView, choices: Sequence[Quantity]) -> str:

@@ -12,7 +12,7 @@ from oelm_tui import glyphs
 from oelm_tui.charts.plot import ChartView
 from oelm_tui.logs.clean import pieces
 from oelm_tui.render.config import config_lines
-from oelm_tui.render.curves import Quantity, caption, curves, in_percent, quantities, system_quantities
+from oelm_tui.render.curves import caption, curves, quantities, system_quantities
 from oelm_tui.render.measured import check_lines, sample_lines, timing_lines
 from oelm_tui.render.reason import reason_lines
 from oelm_tui.render.run_rows import headline
@@ -65,8 +65,7 @@ class RunPanel(Vertical):
         yield ScrollLines(id="text")
 
     def on_mount(self) -> None:
-        chart = self.query_one(CurveChart)
-        chart.view = ChartView(smoothing=0.9)
+        self.query_one(CurveChart).view = ChartView(smoothing=0.9)
         self._switch()
 
     # Which run
@@ -185,19 +184,16 @@ class RunPanel(Vertical):
         elif tab == "checks":
             text.show(check_lines(detail))
 
-    def _choices(self, detail: Detail) -> list[Quantity]:
-        return quantities(detail) if self.tab == "curves" else system_quantities(detail)
-
     def _draw(self, detail: Detail) -> None:
         chart = self.query_one(CurveChart)
-        choices = self._choices(detail)
+        choices = quantities(detail) if self.tab == "curves" else system_quantities(detail)
         if not choices:
             chart.show([], "", False, "the worker wrote no device samples")
             return
         quantity = choices[self._place[self.tab] % len(choices)]
         drawn = curves(detail, quantity, chart.view, self._with_baseline and self.tab == "curves")
         below = caption(detail, quantity, chart.view, choices)
-        chart.show(drawn, quantity.title, in_percent(quantity), below)
+        chart.show(drawn, quantity.title, quantity.is_share, below)
         newest = [(text, style or "faint") for text, style in pieces(detail.last_line)]
         self.query_one("#last-line", OneLine).show(newest)
 
@@ -205,8 +201,7 @@ class RunPanel(Vertical):
         """A chart key pressed anywhere on the screen."""
         if self.tab not in ("curves", "system"):
             self.show_tab("curves")
-        chart = self.query_one(CurveChart)
-        chart.action_chart(what)
+        self.query_one(CurveChart).action_chart(what)
         self._fill()
 
     def on_curve_chart_changed(self, event: CurveChart.Changed) -> None:
