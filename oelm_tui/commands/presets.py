@@ -119,9 +119,8 @@ def _show_experiment(experiment: Experiment, as_json: bool) -> None:
         out.print(experiment.about, markup=False)
     print()
     _print_rows({"family": experiment.family, "baseline": experiment.baseline})
-    for section in ("model", "data", "method", "train"):
+    for section in ("model", "data", "method", "train", "target"):
         _print_section(section, resolved[section])
-    _print_section("target", resolved["target"])
     counts = {"total": census.total, "trainable": census.trainable, "frozen": census.frozen}
     _print_section("parameters", {**counts, "checkpoint": size(census.bytes.checkpoint if census.bytes else None)})
     _print_section("published", resolved["published"])

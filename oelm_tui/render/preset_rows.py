@@ -14,7 +14,7 @@ from oelm_core.registry import FAMILIES, method_name
 from oelm_core.runs.status import LIVE
 from oelm_tui import glyphs
 from oelm_tui.snapshots.run_view import RunView
-from oelm_tui.text import Column, Row
+from oelm_tui.text import Column, Row, Span
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
@@ -110,19 +110,28 @@ def _group(key: str, title: str, depth: int, opened: bool, role: str) -> Row:
     return Row(key, {"name": ((" " * depth + sign + " ", "faint"), (title, role or ""))})
 
 
-def _arm(experiment: Experiment, tally: Tally) -> Row:
+def _progress(live: bool, done: int, wanted: int) -> Span:
+    """The mark of an arm or a study."""
     signs = glyphs.signs
-    if tally.live:
-        sign, role = signs.partly, "ok"
-    elif tally.finished:
-        sign, role = signs.done, "done"
-    else:
-        sign, role = signs.never, "faint"
+    if live:
+        return signs.partly, "ok"
+    if not done:
+        return signs.never, "faint"
+    return (signs.done, "done") if done >= wanted else (signs.partly, "wait")
+
+
+def _arm(experiment: Experiment, tally: Tally) -> Row:
+    sign, role = _progress(tally.live > 0, tally.finished, 1)
+    name = (arm_name(experiment), "faint" if sign == glyphs.signs.never else "")
     published = getattr(experiment.published, experiment.metric, None) if experiment.published else None
     return Row(
         f"arm/{experiment.id}",
         {
-            "name": (("  ", ""), (sign + " ", role), (arm_name(experiment), "faint" if sign == signs.never else "")),
+            "name": (
+                ("  ", ""),
+                (sign + " ", role),
+                name,
+            ),
             "seeds": (str(len(tally.seeds)) if tally.seeds else "", "faint"),
             "best": formatting.metric_value(experiment.metric, tally.best) if tally.best is not None else "",
             "published": (
@@ -145,16 +154,10 @@ def arm_name(experiment: Experiment) -> str:
 
 
 def _study(name: str, arms: Sequence[str], seeds: Sequence[int], counted: dict[str, Tally]) -> Row:
-    signs = glyphs.signs
     mine = [counted.get(arm.lower(), Tally()) for arm in arms]
     done = sum(len(tally.seeds & set(seeds)) for tally in mine)
     wanted = len(arms) * len(seeds)
-    if any(tally.live for tally in mine):
-        sign, role = signs.partly, "ok"
-    elif done:
-        sign, role = (signs.done, "done") if done >= wanted else (signs.partly, "wait")
-    else:
-        sign, role = signs.never, "faint"
+    sign, role = _progress(any(tally.live for tally in mine), done, wanted)
     share = f"{done}/{wanted}" if done else ""
     return Row(
         f"study/{name}",

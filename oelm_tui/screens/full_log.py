@@ -33,6 +33,3 @@ class FullLog(Screen[None]):
         self._view = snapshot.by_id.get(self._view.id, self._view) if snapshot else self._view
         self.query_one(ActionTabs).set_lead(headline(self._view))
         self.query_one(LogView).open(self._view.log)
-
-    def on_log_page_resized(self) -> None:
-        self.query_one(LogView).open(self._view.log)

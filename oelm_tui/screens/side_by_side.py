@@ -47,14 +47,10 @@ class SideBySide(Screen[None]):
         self.query_one("#side-0").focus()
 
         def read() -> None:
-            found = [read_samples(folder.samples, MOST) for _, folder in self._folders]
-            self.app.call_from_thread(self._take, found)
+            self._samples = [read_samples(folder.samples, MOST) for _, folder in self._folders]
+            self.app.call_from_thread(self._fill)
 
         self.app.in_thread(read)
-
-    def _take(self, samples: list[list[Sample]]) -> None:
-        self._samples = samples
-        self._fill()
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._fill)

@@ -38,7 +38,8 @@ class DevicesPane(ScrollLines):
             self._fill()
 
     def _fill(self) -> None:
-        self.show(device_lines(*(self._last[0], self.history, self._last[1]), width=max(40, self.size.width)))
+        machine, names = self._last
+        self.show(device_lines(machine, self.history, names, max(40, self.size.width)))
 
     def on_show(self) -> None:
         self._fill()

@@ -198,12 +198,10 @@ class LogPage(LineWidget, can_focus=True):
 
     def _scroll(self, event: events.MouseEvent, lines: int) -> None:
         event.stop()
-        if isinstance(self.parent, LogView):
-            self.parent.move(lines)
+        self.query_ancestor(LogView).move(lines)
 
     def action_log(self, what: str) -> None:
-        if isinstance(self.parent, LogView):
-            self.parent.action_log(what)
+        self.query_ancestor(LogView).action_log(what)
 
     def _lay_out(self, size: Size) -> list[tuple[Line, bool]]:
         if self._answer is None:
