@@ -130,7 +130,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("toggle_toasts", "M", "Messages", "Show a message when a run needs a look", where="app", group="Lab"),
     Action("reload", "ctrl+r", "Reload presets", "Read the preset files again", where="app", group="Lab"),
     Action("suspend_process", "ctrl+z", "Suspend", "To the shell; fg comes back", where="app", group="Lab"),
-    Action("leave", "q,ctrl+q", "Quit", "Leave; runs continue", where="app", group="Lab", hint=11),
+    Action("quit", "q,ctrl+q", "Quit", "Leave; runs continue", where="app", group="Lab", hint=11),
 )
 BY_ID = {action.id: action for action in ACTIONS}
 

@@ -314,9 +314,6 @@ class OelmApp(HookedApp):
         if not isinstance(self.screen, CommandPalette):
             self.push_screen(CommandPalette(placeholder="Find an action", id="--command-palette"))
 
-    def action_leave(self) -> None:
-        self.exit()
-
     def action_next_theme(self) -> None:
         place = THEMES.index(self.theme) if self.theme in THEMES else -1
         self.theme = THEMES[(place + 1) % len(THEMES)]

@@ -72,7 +72,7 @@ class Compare(Screen[None]):
             yield CurveChart(id="curves")
             with Vertical(id="fairness-box"):
                 yield ScrollLines(id="fairness")
-        yield Hints([action for action in hints("compare", "app") if action.name != "leave"])
+        yield Hints([action for action in hints("compare", "app") if action.name != "quit"])
 
     def on_mount(self) -> None:
         for name, title in PARTS:

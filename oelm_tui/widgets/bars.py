@@ -151,7 +151,7 @@ class Hints(Lines):
         line: Line = [(" ", "")]
         at = 1
         self._places = []
-        last = [action for action in self.actions if action.name in ("help", "leave", "dismiss")]
+        last = [action for action in self.actions if action.name in ("help", "quit", "dismiss")]
         reserve = sum(len(action.first_key) + len(action.title) + 3 for action in last)
         for action in [*(a for a in self.actions if a not in last), *last]:
             size = len(action.first_key) + len(action.title) + 3
