@@ -36,9 +36,7 @@ class DeviceSampler:
     @property
     def latest(self) -> MachineSnapshot:
         """The newest snapshot; before the first one is complete, the machine without its cards."""
-        if self._latest is None:
-            return without_gpus()
-        return self._latest
+        return self._latest or without_gpus()
 
     @property
     def age(self) -> float:

@@ -35,10 +35,8 @@ def _load() -> list[float] | None:
 
 
 def _memory_available() -> int | None:
-    for line in read_text("/proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
+    kilobytes = process.kernel_number("/proc/meminfo", "MemAvailable:")
+    return None if kilobytes is None else kilobytes * 1024
 
 
 def _temperature() -> float | None:

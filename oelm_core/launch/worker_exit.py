@@ -7,6 +7,7 @@ import re
 import signal
 from pathlib import Path
 
+from oelm_core.runs import process
 from oelm_core.runs.schema import Outcome
 from oelm_core.runs.status import RunStatus, status_of
 
@@ -92,11 +93,4 @@ def last_words(log_tail: str) -> str:
 
 def kernel_kills() -> int:
     """How often the out-of-memory killer has struck on this machine since boot."""
-    try:
-        with open("/proc/vmstat", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-    except (OSError, ValueError):
-        pass
-    return 0
+    return process.kernel_number("/proc/vmstat", "oom_kill ") or 0

@@ -57,7 +57,13 @@ class RunFolder:
 
     def problem(self, kind: type[Record]) -> str | None:
         """Why a record cannot be read, in a sentence that names the file and the key; None when it can."""
-        return why_unreadable(self.path / kind.FILE, kind)
+        try:
+            schema.decode((self.path / kind.FILE).read_bytes(), kind)
+        except OSError as error:
+            return f"{kind.FILE} cannot be read: {error.strerror}."
+        except schema.Misfit as misfit:
+            return f"{kind.FILE} is not what a run writes: {misfit}."
+        return None
 
 
 def read_record(path: Path, kind: type[S]) -> S | None:
@@ -66,16 +72,6 @@ def read_record(path: Path, kind: type[S]) -> S | None:
         return schema.decode(path.read_bytes(), kind)
     except (OSError, schema.Misfit):
         return None
-
-
-def why_unreadable(path: Path, kind: type[Any]) -> str | None:
-    try:
-        schema.decode(path.read_bytes(), kind)
-    except OSError as error:
-        return f"{path.name} cannot be read: {error.strerror}."
-    except schema.Misfit as misfit:
-        return f"{path.name} is not what a run writes: {misfit}."
-    return None
 
 
 def write_record(path: Path, record: Any, *, durable: bool = True) -> None:

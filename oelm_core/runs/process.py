@@ -30,10 +30,7 @@ def boot_id() -> str:
 
 def boot_time() -> float:
     """The kernel's idea of when it booted, in epoch seconds. It moves when the clock is set; births do not."""
-    for line in read_text("/proc/stat").splitlines():
-        if line.startswith("btime "):
-            return float(line.split()[1])
-    return 0.0
+    return float(kernel_number("/proc/stat", "btime ") or 0)
 
 
 def since_boot() -> float:
@@ -142,6 +139,11 @@ def stat_fields(pid: int) -> list[str] | None:
     text = read_text(f"/proc/{pid}/stat")
     end = text.rfind(")")
     return text[end + 2 :].split() if end > 0 else None
+
+
+def kernel_number(path: str, key: str) -> int | None:
+    """What stands behind a key in a table of the kernel's; None where it does not say."""
+    return next((int(line.split()[1]) for line in read_text(path).splitlines() if line.startswith(key)), None)
 
 
 def read_text(path: str) -> str:

@@ -9,11 +9,11 @@ import pytest
 from oelm_core.config import as_dict, build_experiment, config_hash
 from oelm_core.config.plain_yaml import read_yaml
 from oelm_core.config.slurm import Site
+from oelm_core.config.validation import validated
 from oelm_core.errors import BadInput, Refused
 from oelm_core.launch.request import RunRequest
 from oelm_core.launch.slurm import submit
 from oelm_core.launch.slurm.site import (
-    build_site,
     card_kind,
     discover,
     explain,
@@ -85,7 +85,8 @@ def test_a_preset_may_say_what_it_needs_and_its_hash_stays(home: Path) -> None:
 
 
 def test_the_script_says_everything_sbatch_and_the_node_need(home: Path) -> None:
-    site = build_site(
+    site = validated(
+        Site,
         {
             "partition": "gpu",
             "gres": "gpu:a100",
@@ -138,7 +139,7 @@ def test_the_proposed_file_is_valid_and_names_the_partition_with_cards() -> None
         "gpu|up|2-00:00:00|4|gpu:a100:4(S:0-1)|64|512000+\n"
         "old|down|infinite|9|gpu:v100:8|40|128000\n"
     )
-    site = build_site(read_yaml(propose(found)), "proposal")
+    site = validated(Site, read_yaml(propose(found)), "proposal")
     assert (site.partition, site.gres, site.cpus, site.time) == ("gpu", "gpu:a100", 16, "2-00:00:00")
     assert card_kind("gpu:2") == ("gpu", 2)
     assert card_kind("craynetwork:1") == (None, 0)

@@ -24,14 +24,10 @@ def load_site(preset: Mapping[str, Any] | None = None, overrides: Iterable[str] 
     """slurm.yaml, then the preset's `slurm:`, then `--slurm key=value`; the later wins. No file means defaults."""
     path = site_file()
     written = _read(path)
-    build_site(written, str(path))
-    with_preset = build_site({**written, **(preset or {})}, "the preset's slurm:")
+    validated(Site, written, str(path))
+    with_preset = validated(Site, {**written, **(preset or {})}, "the preset's slurm:")
     changes = parse_overrides(overrides)
-    return build_site({**with_preset.model_dump(), **changes}, "--slurm") if changes else with_preset
-
-
-def build_site(raw: Mapping[str, Any], where: str) -> Site:
-    return validated(Site, raw, where)
+    return validated(Site, {**with_preset.model_dump(), **changes}, "--slurm") if changes else with_preset
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
