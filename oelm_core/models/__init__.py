@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from oelm_core.errors import BadInput
+from oelm_core.formatting import listed
 from oelm_core.registry import family_of
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from oelm_core.config import Experiment
 
-__all__ = ["build", "seeded"]
+__all__ = ["LanguageModel", "build", "seeded"]
+
+
+class LanguageModel(Protocol):
+    """What training asks of a network whose data have no classes, beside what every `nn.Module` has."""
+
+    config: Any
+    """Says at least `vocab_size`, and `max_position_embeddings` where positions are limited."""
+
+    def forward(self, *, input_ids: Tensor, shift_labels: Tensor, num_items_in_batch: int) -> Any:
+        """`.loss` of the output: summed over shift_labels `[B, T]`, the next tokens, divided by num_items_in_batch."""
+
+    def token_losses(self, input_ids: Tensor, targets: Tensor) -> Tensor:
+        """-log p of each target, `[B, T]`."""
+
+    def generate(self, inputs: Tensor, **settings: Any) -> Tensor:
+        """Prompt and continuation, with the settings of transformers' `generate`."""
 
 
 def build(experiment: Experiment, *, device: str = "cpu", seed: int) -> nn.Module:
@@ -32,9 +51,22 @@ def build(experiment: Experiment, *, device: str = "cpu", seed: int) -> nn.Modul
     meta = device == "meta"
     with seeded(seed), torch.device("meta" if meta else "cpu"):
         model: nn.Module = family.build(experiment, meta=meta)
+        if experiment.data.classes is None:
+            _require_language_model(model, experiment)
         if experiment.method.peer is not None:
             attach_peer(model, experiment.method.peer)
     return model if meta else model.to(device)
+
+
+def _require_language_model(model: nn.Module, experiment: Experiment) -> None:
+    taken = inspect.signature(model.forward).parameters
+    missing = [f"{name}()" for name in ("token_losses", "generate") if not callable(getattr(model, name, None))]
+    missing += [f"forward's {name}" for name in ("shift_labels", "num_items_in_batch") if name not in taken]
+    if missing:
+        raise BadInput(
+            f"{experiment.id}: {type(model).__name__} cannot be trained as a language model, for it has no"
+            f" {listed(missing)}; see LanguageModel in oelm_core/models/__init__.py."
+        )
 
 
 @contextlib.contextmanager

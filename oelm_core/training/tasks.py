@@ -241,7 +241,8 @@ class TextPart(NamedTuple):
 class LanguageTask:
     """Next-token loss, perplexity, generated samples.
 
-    A training example is one of the text's non-overlapping sequences of data.max_length tokens.
+    A training example is one of the text's non-overlapping sequences of data.max_length tokens. The network is a
+    `models.LanguageModel`.
     """
 
     def __init__(self, experiment: Experiment, data: LanguageData, tokenizer: PreTrainedTokenizerFast | None) -> None:

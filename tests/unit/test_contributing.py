@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,10 +17,11 @@ from oelm_core.config import build_experiment
 from oelm_core.config.catalogue import load_catalogue
 from oelm_core.config.plain_yaml import read_yaml
 from oelm_core.data.sets import SETS
+from oelm_core.errors import BadInput
 from oelm_core.method.initialisers import ROWS
 from oelm_core.metric import METRICS
 from oelm_core.models import build
-from oelm_core.registry import FAMILIES, INITIALISERS
+from oelm_core.registry import FAMILIES, INITIALISERS, Family
 from oelm_core.report import FORMATS
 from oelm_core.training.evaluation import SCORES
 from oelm_tui import actions
@@ -116,3 +118,17 @@ def test_a_family_builds_its_network(tables: None) -> None:
     toy = build_experiment(experiment(family="toy"), "toy")
     assert (toy.arch, toy.start) == ("toy-small", "scratch")
     assert sum(p.numel() for p in build(toy, seed=1).parameters()) > 0
+
+
+def test_a_language_model_that_training_cannot_use_is_refused_with_what_it_lacks(tables: None) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = LlamaConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+    FAMILIES["toy"] = Family("toy", "Toy", ("toy-small",), start="scratch", language=True, qk_bias=False)
+    module: Any = ModuleType("toy")
+    module.build = lambda experiment, *, meta: LlamaForCausalLM(sizes)
+    sys.modules["oelm_core.models.toy"] = module
+    toy = build_experiment(experiment(family="toy", data={"name": "toys", "max_length": 16}), "toy")
+    lacks = r"no token_losses\(\), forward's shift_labels and forward's num_items_in_batch; see LanguageModel"
+    with pytest.raises(BadInput, match=lacks):
+        build(toy, seed=1)
