@@ -1,6 +1,7 @@
 """Comparison of runs, computed from their folders, never typed.
 
 evidence (what a run proves) -> arms -> statistics, significance -> audit (settings), audit_runs -> build.
+What the author published is added by whoever shows it: `oelm_core.published.column`.
 """
 
 from __future__ import annotations
@@ -37,8 +38,7 @@ def compare_runs(runs: Sequence[Run], catalogue: Catalogue, *, baseline: str | N
     `baseline`: a run id, a prefix of one, or a preset. Raises NotFound when there is nothing at all to compare.
     """
     evidence, notes = newest_per_seed(gather(run) for run in runs)
-    found = build_comparison(evidence, catalogue, list(catalogue.experiments), notes, asked=baseline)
-    return _with_published_column(found, catalogue)
+    return build_comparison(evidence, catalogue, list(catalogue.experiments), notes, asked=baseline)
 
 
 def compare_study(
@@ -47,11 +47,4 @@ def compare_study(
     """The finished runs of a study's presets, the newest per configuration and seed; the rest are footnoted."""
     evidence, notes = study_runs(study, runs)
     about = ComparedStudy(study.id, study.title, study.question, study.table, tuple(study.seeds))
-    found = build_comparison(evidence, catalogue, study.arms, notes, asked=baseline, study=about)
-    return _with_published_column(found, catalogue)
-
-
-def _with_published_column(comparison: Comparison, catalogue: Catalogue) -> Comparison:
-    from oelm_core.published.column import with_published_column  # late: that room builds on the audit of this one
-
-    return with_published_column(comparison, catalogue)
+    return build_comparison(evidence, catalogue, study.arms, notes, asked=baseline, study=about)

@@ -1,6 +1,6 @@
 """What a run is truly doing: its state file, checked against its processes, its host and how its worker ended.
 
-This is where a run is called `lost` or `unknown`.
+This is where a run is called `lost` or `unknown`; for runs in Slurm's hands also `launch/slurm/job_states.py`.
 """
 
 from __future__ import annotations

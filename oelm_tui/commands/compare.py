@@ -70,7 +70,13 @@ def export(
 
 
 def choose(found: Catalogue, names: list[str], every: bool, baseline: str | None = None) -> Comparison:
-    """The comparison that the arguments mean: one study, some runs, or all."""
+    """The comparison that the arguments mean (one study, some runs, or all), beside what was published."""
+    from oelm_core.published.column import with_published_column
+
+    return with_published_column(_compared(found, names, every, baseline), found)
+
+
+def _compared(found: Catalogue, names: list[str], every: bool, baseline: str | None) -> Comparison:
     from oelm_core.compare import compare_runs, compare_study
     from oelm_core.errors import BadInput, NotFound, did_you_mean
     from oelm_core.runs.store import find_run, list_runs
@@ -96,11 +102,9 @@ def choose(found: Catalogue, names: list[str], every: bool, baseline: str | None
 
 def print_study(study: Study, found: Catalogue) -> None:
     """The table of a study's finished runs, with its audit."""
-    from oelm_core.compare import compare_study
     from oelm_core.report.terminal import terminal_report
-    from oelm_core.runs.store import list_runs
 
-    console().print(terminal_report(compare_study(study, list_runs(), found)))
+    console().print(terminal_report(choose(found, [study.id], every=False)))
 
 
 def _print_published(found: Catalogue, as_json: bool) -> None:

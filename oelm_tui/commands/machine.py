@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oelm_core.formatting import size
+from oelm_core.formatting import size, size_short
 from oelm_tui.commands.options import AsJson, Watch, single
 from oelm_tui.console import console, print_json, print_once_or_watch, print_table
 
@@ -64,7 +64,8 @@ def _row(gpu: Card) -> list[str]:
 
 
 def _of(used: float | None, total: float | None) -> str:
-    return f"{size(used)} / {size(total)}"
+    """Short, so that 80 columns show a card's power too."""
+    return f"{size_short(used)} / {size_short(total)}"
 
 
 def doctor(as_json: AsJson = False) -> None:

@@ -75,6 +75,7 @@ def _with_baseline(preset: str, catalogue: Catalogue) -> set[str]:
 def compare(request: CompareRequest) -> Compared:
     """Computes one page; slow the first time, for it imports the statistics."""
     from oelm_core.compare import compare_runs, compare_study
+    from oelm_core.published.column import with_published_column
 
     page, snapshot = request.page, request.snapshot
     if snapshot.catalogue is None:
@@ -89,4 +90,4 @@ def compare(request: CompareRequest) -> Compared:
             found = compare_runs(runs, snapshot.catalogue, baseline=request.baseline)
     except LabError as error:
         return Compared(page, request.baseline, None, str(error))
-    return Compared(page, request.baseline, found)
+    return Compared(page, request.baseline, with_published_column(found, snapshot.catalogue))

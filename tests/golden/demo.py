@@ -9,6 +9,7 @@ from pathlib import Path
 from oelm_core.compare import Comparison, compare_study
 from oelm_core.config import Experiment, build_study
 from oelm_core.config.catalogue import Catalogue
+from oelm_core.published.column import with_published_column
 from oelm_core.runs.store import list_runs
 from tests.run_factory import BERT, FROZEN, GPT, RANDOM, experiment, predictions_with, write_run
 
@@ -43,7 +44,8 @@ def demo_comparison(root: Path) -> Comparison:
         },
         "demo",
     )
-    return compare_study(study, list_runs(root), Catalogue(experiments={arm.id: arm for arm in ARMS}))
+    catalogue = Catalogue(experiments={arm.id: arm for arm in ARMS})
+    return with_published_column(compare_study(study, list_runs(root), catalogue), catalogue)
 
 
 def _write(root: Path, arm: Experiment, seed: int, number: int, score: float, step_time: float) -> None:

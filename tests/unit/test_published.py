@@ -14,6 +14,7 @@ from oelm_core.config import Claim, Published, override
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.method.facts import Census, Count
 from oelm_core.published.audit import audit_published
+from oelm_core.published.column import with_published_column
 from oelm_core.published.figures import derived, figure, half_unit
 from oelm_core.published.parameters import count_parameters
 from oelm_core.report import render
@@ -239,7 +240,9 @@ def test_figures_published_for_another_network_or_recipe_say_so(tmp_path):
     presets = shipped()
     other = ["model.path=/data/minilm/model", "train.max_steps=100"]
     arms = [override(presets.experiments[name], other) for name in ("sst2-baseline", "sst2-oelm")]
-    comparison = compare_runs([write_run(tmp_path, arm, number=n, curve=[0.9]) for n, arm in enumerate(arms)], presets)
+    comparison = with_published_column(
+        compare_runs([write_run(tmp_path, arm, number=n, curve=[0.9]) for n, arm in enumerate(arms)], presets), presets
+    )
     (note,) = [finding for finding in comparison.groups[0].audit if finding.what == "published column"]
     assert note.arms == ("sst2-baseline", "sst2-oelm")
     assert "another network" in note.why
