@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ from msgspec import Struct
 
 from oelm_core.errors import Refused
 from oelm_core.runs import process
-from oelm_core.runs.schema import Misfit, Worker, decode, encode
+from oelm_core.runs.schema import Misfit, Worker, convert, decode, encode
 
 S = TypeVar("S")
 
@@ -61,10 +62,21 @@ def open_shared(path: Path) -> int:
 
 
 def read_line(path: Path, kind: type[S]) -> S | None:
-    """The first line of a shared file; None where there is none. What follows it is a longer, older record."""
+    """The first line of a shared file; None where there is none. What follows it is a longer, older record.
+
+    A key that does not fit counts as missing: the others still tell who lives.
+    """
     try:
         with open(path, "rb") as file:
-            return decode(file.readline(), kind)
+            content = decode(file.readline(), dict[str, Any])
+        while True:
+            try:
+                return convert(content, kind)
+            except Misfit as misfit:
+                key = re.split(r"[.[]", misfit.key)[0]
+                if key not in content:
+                    raise
+                del content[key]
     except (OSError, Misfit):
         return None
 

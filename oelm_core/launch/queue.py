@@ -90,7 +90,9 @@ def ahead_of(ticket: Path) -> dict[Path, Ticket]:
         record = lease.read_line(path, Ticket)
         if path == ticket:
             found[path] = record or Ticket()
-        elif record is None or not record.is_live:
+        elif record is None:
+            continue
+        elif not record.is_live:
             with contextlib.suppress(OSError):  # the sticky folder lets us tidy up our own only
                 os.unlink(path)
         elif not process.is_frozen(record.pid or 0):  # a frozen runner must not hold up the whole queue

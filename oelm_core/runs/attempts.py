@@ -7,7 +7,7 @@ from pathlib import Path
 from oelm_core.errors import Refused
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder, create_record, numbered, read_record, write_record
-from oelm_core.runs.schema import Attempt, RunState
+from oelm_core.runs.schema import Attempt, Misfit, ProcessIdentity, Record, RunState, decode
 from oelm_core.runs.status import FINAL
 
 
@@ -61,11 +61,28 @@ def newest_checkpoint_step(folder: RunFolder) -> int:
     return max(numbered(folder.checkpoints, "step-"), default=0)
 
 
+class _Claim(Record):
+    """Only what tells whether an attempt's runner may live: another key that does not fit must not hide it."""
+
+    runner: ProcessIdentity | None = None
+    ended: float | None = None
+
+
 def _refuse_if_alive(folder: RunFolder, number: int, force: bool) -> None:
-    before = read(folder, number)
-    if before is None or before.ended is not None or before.runner is None:
-        return
+    path = path_of(folder, number)
+    try:
+        before = decode(path.read_bytes(), _Claim)
+    except (OSError, Misfit) as error:
+        if force:
+            return
+        why = error.strerror if isinstance(error, OSError) else error
+        raise Refused(
+            f"{folder.id}: attempts/{path.name} does not tell whether its runner lives ({why}); "
+            "--force resumes it all the same."
+        ) from None
     runner = before.runner
+    if runner is None or before.ended is not None:
+        return
     if process.anyone_alive(runner, [runner]):
         raise Refused(f"{folder.id} is still running (pid {runner.pid}); stop it first.")
     if runner.host != process.host() and not force:

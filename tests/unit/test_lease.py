@@ -134,6 +134,22 @@ def test_a_record_cut_short_by_a_kill_is_still_read(leases: Path) -> None:
     assert lease.holder("GPU-2") is None
 
 
+def test_a_key_that_does_not_fit_hides_no_living_holder_and_no_ticket(leases: Path) -> None:
+    path = lease.lease_path("GPU-1")
+    me = process.me()
+    holder = {"boot_id": me.boot_id, "boot_time": me.boot_time, "pids": [{"pid": me.pid, "started": me.started}]}
+    path.write_text(json.dumps({**holder, "since": "noon", "run": 7}) + "\n")
+    assert lease.take("GPU-1", "run-b") is None
+    assert lease.holder("GPU-1") is not None
+
+    first, second = queue.draw("run-a", "auto", 1, 1), queue.draw("run-b", "auto", 1, 1)
+    first.write_text(json.dumps({**json.loads(first.read_text()), "cores": "all"}) + "\n")
+    assert list(queue.ahead_of(second)) == [first, second]
+    first.write_text("{half")
+    assert list(queue.ahead_of(second)) == [second]
+    assert first.exists()
+
+
 def test_a_link_in_place_of_the_folder_is_refused(leases: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     leases.symlink_to(tmp_path / "elsewhere")

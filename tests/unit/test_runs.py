@@ -203,3 +203,27 @@ def test_a_run_last_seen_on_another_host_needs_force(tmp_path: Path) -> None:
         attempts.claim(run, mine)
     attempts.claim(run, mine, force=True)
     assert mine.attempt == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [("threads", "is still running"), ("runner", r"attempts/1\.json does not tell .*key 'runner'.*--force")],
+)
+def test_a_living_runner_is_not_hidden_by_a_key_that_does_not_fit(tmp_path: Path, key: str, words: str) -> None:
+    run = make(tmp_path, state="running")
+    attempts.claim(run, Attempt(runner=process.me()))
+    path = attempts.path_of(run, 1)
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: "four"}))
+    with pytest.raises(Refused, match=words):
+        attempts.claim(run, Attempt(runner=process.me()))
+    assert attempts.numbers(run) == [1]
+
+
+def test_an_attempt_that_cannot_be_read_needs_force(tmp_path: Path) -> None:
+    run = make(tmp_path, state="running")
+    attempts.path_of(run, 1).write_text("{half")
+    mine = Attempt(runner=process.me())
+    with pytest.raises(Refused, match=r"attempts/1\.json does not tell .*it is not JSON.*--force"):
+        attempts.claim(run, mine)
+    attempts.claim(run, mine, force=True)
+    assert mine.attempt == 2
