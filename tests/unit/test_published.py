@@ -226,7 +226,7 @@ def test_a_refuted_figure_is_marked_in_the_column_and_explained_under_it(tmp_pat
     presets = shipped()
     arms = [presets.experiments[name] for name in ("sst2-baseline", "sst2-oelm", "GPT-01", "GPT-02")]
     runs = [write_run(tmp_path, arm, number=n, curve=[0.9 if n < 2 else 4.0]) for n, arm in enumerate(arms)]
-    text = render(compare_runs(runs, presets), "markdown")
+    text = render(with_published_column(compare_runs(runs, presets), presets), "markdown")
     assert "⚠ 93.12 % [" in text  # not a baseline
     assert "⚠ 91.28 % [" in text  # below its own curve
     assert "| 4.270 [" in text  # its perplexity stands; only its times and sizes do not
