@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Literal
 
 from oelm_core.errors import BadInput
+from oelm_core.formatting import size
 from oelm_core.home import home
 
 Grade = Literal["good", "warn", "bad"]
+ROOM = 20 * 2**30
+"""Bytes that should be free where runs are kept."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +112,9 @@ def _home() -> Iterator[Diagnosis]:
         yield Diagnosis("home", "good", f"runs are kept in {folder / 'runs'}")
     else:
         yield Diagnosis("home", "bad", f"{existing} cannot be written", "set OELM_HOME to a folder of yours")
-    free = shutil.disk_usage(existing).free / 2**30
-    fix = "" if free >= 20 else "a GPT run keeps about 1.5 GB of checkpoints: free some, or move OELM_HOME"
-    yield Diagnosis("disk", "warn" if fix else "good", f"{free:.0f} GB free at {existing}", fix)
+    free = shutil.disk_usage(existing).free
+    fix = "" if free >= ROOM else "a GPT run keeps about 1.5 GiB of checkpoints: free some, or move OELM_HOME"
+    yield Diagnosis("disk", "warn" if fix else "good", f"{size(free)} free at {existing}", fix)
 
 
 def _cache() -> Iterator[Diagnosis]:

@@ -15,6 +15,7 @@ from oelm_core.data import prepare, sets, token_files
 from oelm_core.data.files import exclusive
 from oelm_core.data.tokenizers import tokenizer_hash
 from oelm_core.errors import BadData, NotFound
+from oelm_core.formatting import size
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -77,10 +78,10 @@ def _prepare_small(data: Data, tokenizer: PreTrainedTokenizerFast, cache: Path, 
 
 def _refuse_large(path: Path, data: Data) -> None:
     texts = [path] if path.is_file() else list(path.rglob("*")) if path.is_dir() else []
-    size = sum(text.stat().st_size for text in texts if text.is_file())
-    if size > SMALL:
+    total = sum(text.stat().st_size for text in texts if text.is_file())
+    if total > SMALL:
         raise BadData(
-            f"data.path {path}: {size / 2**30:.1f} GB of text is prepared once, not by every run:"
+            f"data.path {path}: {size(total)} of text is prepared once, not by every run:"
             f" oelm data prepare {data.name} --path {path} --out FOLDER, then --set data.path=FOLDER."
         )
 

@@ -131,11 +131,13 @@ def same_devices(request: DeviceRequest, partner: RunFolder) -> tuple[str, ...] 
 
 def somebody_on(card: Card) -> str | None:
     """Who uses a card that has no lease, in words; None when nobody does."""
+    from oelm_core.formatting import size  # not with the module: a runner that waits stays small
+
     for running in card.processes:
-        size = f", {running.memory / 1e9:.1f} GB" if running.memory is not None else ""
-        return f"GPU {card.label} used by {running.user or 'another user'}, pid {running.pid}{size}"
+        held = f", {size(running.memory)}" if running.memory is not None else ""
+        return f"GPU {card.label} used by {running.user or 'another user'}, pid {running.pid}{held}"
     if card.memory_used is not None and card.memory_used > BUSY_BYTES and card.mig is None:
-        return f"GPU {card.label} used by somebody unseen, {card.memory_used / 1e9:.1f} GB"
+        return f"GPU {card.label} used by somebody unseen, {size(card.memory_used)}"
     if card.memory_used is None and card.error:
         return f"GPU {card.label} does not answer: {card.error}"
     return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oelm_core.compare.comparison import GRADES, Arm, Comparison, Finding, Group
-from oelm_core.compare.settings import settings_of, shown
+from oelm_core.compare.settings import LABELS, settings_of, shown
 from oelm_core.report import tables
 from oelm_core.report.tables import References, ReportTable, group_title
 from oelm_core.report.translations import Translations
@@ -120,15 +120,9 @@ def _recipe(comparison: Comparison, translate: Translations) -> ReportSection:
             continue
         values = settings_of(group.arms[0].config)
         facts = [
-            f"{translate(label)}: {shown(key, values[key])}"
-            for key, label in (
-                ("duration", "training length"),
-                ("effective_batch", "effective batch"),
-                ("max_length", "sequence length"),
-                ("schedule", "schedule"),
-                ("precision", "precision"),
-            )
-            if label in group.same
+            f"{translate(LABELS[key])}: {shown(key, values[key])}"
+            for key in ("duration", "effective_batch", "max_length", "schedule", "precision")
+            if LABELS[key] in group.same
         ]
         texts.append(f"{group_title(group)}: {'; '.join(facts)}.")
     recipes = tuple(tables.recipe(group, translate) for group in comparison.groups)

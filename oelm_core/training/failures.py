@@ -11,6 +11,7 @@ import torch
 
 from oelm_core.config import Train
 from oelm_core.errors import LabError
+from oelm_core.formatting import size
 
 
 class NonFinite(LabError):
@@ -70,6 +71,6 @@ def out_of_memory_sentence(error: BaseException, train: Train | None) -> str:
 def _free() -> str:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         free, total = torch.cuda.mem_get_info()
-        return f"{free / 2**30:.1f} of {total / 2**30:.1f} GB on {torch.cuda.get_device_name()}"
+        return f"{size(free)} of {size(total)} on {torch.cuda.get_device_name()}"
     memory = psutil.virtual_memory()
-    return f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GB of host memory"
+    return f"{size(memory.available)} of {size(memory.total)} of host memory"

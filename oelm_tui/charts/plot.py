@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from oelm_core import formatting
 from oelm_tui.charts.axes import count_label, linear_ticks, log_ticks, tick_labels, time_label, time_ticks
 from oelm_tui.charts.canvas import AsciiCanvas, Canvas
 from oelm_tui.charts.reduce import Bucket, extent, reduce, value_at
@@ -245,7 +246,7 @@ def exact(value: float, percent: bool = False) -> str:
     if not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if percent:
-        return f"{value * 100:.2f} %"
+        return formatting.percent(value)
     return f"{value:.2e}" if value and (abs(value) < 1e-3 or abs(value) >= 1e6) else f"{value:.5g}"
 
 

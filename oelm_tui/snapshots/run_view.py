@@ -27,6 +27,8 @@ class Alarm:
     """failed, lost, stalled or nonfinite."""
     words: str
     since: float
+    passed: bool = False
+    """Over by itself, and not seen yet."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,8 @@ def lasting(before: Alarm | None, alarm: Alarm | None, seen: float) -> Alarm | N
     if before is None or before.kind not in PASSING:
         return alarm
     if alarm is None:
-        past = before.words if before.words.startswith("earlier: ") else f"earlier: {before.words}"
-        return replace(before, words=past) if before.since > seen else None
+        past = before if before.passed else replace(before, words=f"earlier: {before.words}", passed=True)
+        return past if before.since > seen else None
     return replace(alarm, since=before.since) if alarm.kind == before.kind else alarm
 
 

@@ -85,7 +85,7 @@ def test_a_card_with_somebody_elses_work_is_waited_for_by_name_and_avoided_by_au
     stranger = fake_nvml.process(999_999_999, 18_200_000_000)
     machine.show(card(0, used=19 * GB), stranger, card(1))
     named = lab.start(steps=3, device="0")
-    assert says(lab, named, "GPU 0 used by another user, pid 999999999, 18.2 GB")
+    assert says(lab, named, "GPU 0 used by another user, pid 999999999, 17.0 GiB")
     auto = lab.start(steps=3, device="auto")
     assert lab.end(auto).state == "finished"
     assert cards(auto) == [uuid(1)]

@@ -267,9 +267,9 @@ def test_devices_that_cannot_be_had_are_named_in_a_sentence(
 
 def test_somebody_elses_work_on_a_card_is_named() -> None:
     busy = replace(CARDS[2], processes=(CardProcess(4711, 18_200_000_000),))
-    assert device_request.somebody_on(busy) == "GPU 2 used by another user, pid 4711, 18.2 GB"
+    assert device_request.somebody_on(busy) == "GPU 2 used by another user, pid 4711, 17.0 GiB"
     unseen = replace(CARDS[2], memory_used=9_000_000_000)
-    assert device_request.somebody_on(unseen) == "GPU 2 used by somebody unseen, 9.0 GB"
+    assert device_request.somebody_on(unseen) == "GPU 2 used by somebody unseen, 8.4 GiB"
     assert device_request.somebody_on(CARDS[2]) is None
 
 

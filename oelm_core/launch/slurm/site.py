@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from oelm_core.config.plain_yaml import read_setting, read_yaml, read_yaml_file
 from oelm_core.config.slurm import Site
@@ -171,42 +171,58 @@ def _whole(text: str) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-_HINTS: tuple[tuple[str, str], ...] = (
-    (r"invalid partition", "set partition in slurm.yaml or with --slurm partition=..."),
-    (r"generic resource|invalid gres|\bgres\b", "set gres in slurm.yaml or with --slurm gres=..., or use --device cpu"),
-    (r"memory specification", "lower memory in slurm.yaml or with --slurm memory=..."),
-    (
+class _Hint(NamedTuple):
+    """What to change after a refusal whose words match."""
+
+    pattern: str
+    text: str
+    lists: Literal["", "partitions", "cards"] = ""
+    """Which names of this cluster help to choose."""
+
+
+_HINTS = (
+    _Hint(r"invalid partition", "set partition in slurm.yaml or with --slurm partition=...", "partitions"),
+    _Hint(
+        r"generic resource|invalid gres|\bgres\b",
+        "set gres in slurm.yaml or with --slurm gres=..., or use --device cpu",
+        "cards",
+    ),
+    _Hint(r"memory specification", "lower memory in slurm.yaml or with --slurm memory=..."),
+    _Hint(
         r"node configuration is not available|more processors than permitted|node count specification|cpu count",
         "no node has all that was asked for: change gres, cpus, memory, nodes or --per-run, or use --device cpu",
+        "cards",
     ),
-    (r"invalid account|account/partition", "set account in slurm.yaml or with --slurm account=..."),
-    (r"invalid qos", "set qos in slurm.yaml or with --slurm qos=..."),
-    (
+    _Hint(r"invalid account|account/partition", "set account in slurm.yaml or with --slurm account=..."),
+    _Hint(r"invalid qos", "set qos in slurm.yaml or with --slurm qos=..."),
+    _Hint(
         r"submit ?job|maxsubmit|policy|joblimit|job limit|too many",
         "your quota of jobs is reached: wait for some to end",
     ),
-    (r"time limit|--time", "set time in slurm.yaml or with --slurm time=..."),
-    (r"invalid feature|constraint", "set constraint in slurm.yaml or with --slurm constraint=..."),
-    (r"unrecognized option|invalid option|option requires", "correct extra in slurm.yaml"),
-    (r"dependency", "the run it is to wait for is no longer known to Slurm: leave --after out"),
-    (r"unable to contact|connection refused|connect failure|timed out|no answer", "try again when slurmctld is up"),
+    _Hint(r"time limit|--time", "set time in slurm.yaml or with --slurm time=..."),
+    _Hint(r"invalid feature|constraint", "set constraint in slurm.yaml or with --slurm constraint=..."),
+    _Hint(r"unrecognized option|invalid option|option requires", "correct extra in slurm.yaml"),
+    _Hint(r"dependency", "the run it is to wait for is no longer known to Slurm: leave --after out"),
+    _Hint(
+        r"unable to contact|connection refused|connect failure|timed out|no answer", "try again when slurmctld is up"
+    ),
 )
 
 
 def explain(words: str, site: Site) -> str:
     """One sentence: Slurm's words, then what to change, with the names this cluster has."""
-    hint = next((text for pattern, text in _HINTS if re.search(pattern, words, re.IGNORECASE)), "")
+    hint = next((hint for hint in _HINTS if re.search(hint.pattern, words, re.IGNORECASE)), None)
     refusal = f"Slurm refused the job: {words or 'sbatch failed without a word'}"
-    if not hint:
+    if hint is None:
         return f"{refusal}. The script is made from slurm.yaml; change what it complains about."
-    return f"{refusal}; {hint}{_names_here(hint, site)}."
+    return f"{refusal}; {hint.text}{_names_here(hint, site)}."
 
 
-def _names_here(hint: str, site: Site) -> str:
-    if not hint.startswith(("set partition", "set gres", "no node")):
+def _names_here(hint: _Hint, site: Site) -> str:
+    if not hint.lists:
         return ""
     partitions = discover().partitions
-    if hint.startswith("set partition"):
+    if hint.lists == "partitions":
         names = list(dict.fromkeys(one.name for one in partitions))
         return f" (here: {', '.join(names)})" if names else ""
     kinds = list(dict.fromkeys(one.gres for one in partitions if one.gres and site.partition in (None, one.name)))
