@@ -47,7 +47,7 @@ class KindColumns:
 
 
 class Columns:
-    """All kinds of one run's metrics. `generation` changes when the file was cut and everything started over."""
+    """All kinds of one run's metrics."""
 
     def __init__(self) -> None:
         self.tables: dict[str, KindColumns] = {kind: KindColumns() for kind in ("train", "eval", "system")}
@@ -64,9 +64,6 @@ class Columns:
         for kind, group in by_kind.items():
             if kind in self.tables:
                 self.tables[kind].add(group)
-
-    def __bool__(self) -> bool:
-        return True
 
     def __getitem__(self, kind: str) -> KindColumns:
         return self.tables[kind]
