@@ -135,7 +135,8 @@ def _with_evaluations(result: Result, metric: str, evaluations: list[MetricLine]
 
 def _evaluated(line: MetricLine) -> Evaluated:
     """A line of metrics.jsonl as result.json has it. Its `seconds` are those of the evaluation, not of the run."""
-    return {"step": line.step, **{name: value for name, value in line.values.items() if name != "seconds"}}
+    values = {name: value if is_finite(value) else None for name, value in line.values.items() if name != "seconds"}
+    return {"step": line.step, **values}
 
 
 def _missing(run: Run, result: Result | None, evaluations: list[MetricLine]) -> list[str]:

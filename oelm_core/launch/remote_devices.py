@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from oelm_core.devices.card import Card, device_kind, short_devices
@@ -39,7 +40,7 @@ def remote_card(run: Run) -> RemoteCard:
     attempt = attempts.last(run.folder)
     node = (attempt.slurm.node if attempt and attempt.slurm else None) or run.host
     lines = read_tail(run.folder.metrics, TAIL, "system")
-    values = lines[-1].values if lines else {}
+    values = {name: value for name, value in lines[-1].values.items() if math.isfinite(value)} if lines else {}
     if device_kind(run.devices) == "cpu":
         used, memory = values.get("cpu"), values.get("host_memory")  # percent of one core
     else:

@@ -515,7 +515,10 @@ def encode_file(record: Any) -> bytes:
 
 
 def decode_metric(line: bytes) -> MetricLine | None:
-    """One line of metrics.jsonl; None for a torn or foreign one. Values that are no numbers are left out."""
+    """One line of metrics.jsonl; None for a torn or foreign one. A null is a number that was not finite: NaN.
+
+    Values that are no numbers are left out.
+    """
     try:
         found = _METRIC.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -529,7 +532,11 @@ def decode_metric(line: bytes) -> MetricLine | None:
     if type(step) is not int or kind not in ("train", "eval", "system", "event"):
         return None
     what, message = found.pop("what", ""), found.pop("message", "")
-    values = {name: value for name, value in found.items() if type(value) is float or type(value) is int}
+    values = {
+        name: math.nan if value is None else value
+        for name, value in found.items()
+        if type(value) is float or type(value) is int or value is None
+    }
     when = float(t) if isinstance(t, int | float) else 0.0
     return MetricLine(step, kind, when, values, str(what), str(message))
 

@@ -14,6 +14,7 @@ import pytest
 from oelm_core.devices.card import Card, CardProcess, short_devices
 from oelm_core.registry import method_name
 from oelm_core.runs.folder import RunFolder, write_record
+from oelm_core.runs.metrics_file import MetricsWriter
 from oelm_core.runs.schema import MetricLine, Notes
 from oelm_core.runs.store import read_run
 from oelm_tui.actions import ACTIONS
@@ -76,6 +77,21 @@ def test_a_non_finite_loss_raises_an_alarm_with_its_step(running):
     alarm = alarm_of(running, [train(5, NOW, loss=math.nan)], NOW, NOW)
     assert alarm is not None
     assert alarm.words == "loss is nan at step 5"
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_non_finite_loss_in_the_file_raises_the_alarm_and_leaves_a_gap_in_the_curve(running, tmp_path, loss):
+    path = tmp_path / "metrics.jsonl"
+    writer = MetricsWriter(path)
+    for step, value in ((4, 1.0), (5, loss), (6, 2.0)):
+        writer.write("train", step, loss=value)
+    writer.close()
+    alarm = alarm_of(running, MetricsTail(path).read(), NOW, NOW)
+    assert alarm is not None
+    assert (alarm.kind, alarm.words) == ("nonfinite", "loss is nan at step 5")
+    reader = ColumnsReader(path)
+    reader.advance()
+    assert list(reader.columns["train"].column("loss")) == pytest.approx([1.0, math.nan, 2.0], nan_ok=True)
 
 
 def test_a_mark_stays_until_it_was_seen_and_comes_back_for_a_new_failure(lab):

@@ -250,6 +250,9 @@ def test_devices_of_other_nodes_come_from_the_workers_own_samples(run: Run) -> N
         [there, replace(there, host="here"), replace(there, state="finished")], here="here"
     )
     assert (card.node, card.device, card.utilisation, card.memory_used, card.measured) == ("n4", "gpu:2", 93, 6e9, 2.0)
+    run.folder.metrics.write_text('{"t": 5.0, "step": 5, "kind": "system", "util": null, "memory": 5e9}\n')
+    [card] = remote_devices.remote_cards([there], here="here")
+    assert (card.utilisation, card.memory_used) == (None, 5e9)
 
 
 def test_the_runner_in_a_job_pays_for_no_pydantic() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -71,3 +72,14 @@ def test_long_backlogs_can_be_read_in_bites(tmp_path: Path) -> None:
         seen += [line.step for line in lines]
     assert seen == list(range(100))
     assert len(MetricsReader(path).read_new(max_bytes=5)[1]) == 1  # a line longer than the bite is not stuck upon
+
+
+def test_a_number_that_is_not_finite_is_written_as_null_and_read_back_as_not_a_number(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    writer = MetricsWriter(path)
+    writer.write("train", 1, loss=math.nan, lr=0.5)
+    writer.close()
+    assert b'"loss":null' in path.read_bytes()
+    [line] = read_metrics(path)
+    assert math.isnan(line.values["loss"])
+    assert line.values["lr"] == 0.5

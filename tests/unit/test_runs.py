@@ -96,6 +96,15 @@ def test_the_metric_is_the_best_so_far_and_then_the_results(tmp_path: Path) -> N
     assert read_run(run).metric_value == 0.95
 
 
+def test_an_evaluation_that_is_not_finite_is_never_the_best(tmp_path: Path) -> None:
+    run = make(tmp_path, state="running")
+    with open(run.metrics, "a") as file:
+        file.write('{"t": 0, "step": 1, "kind": "eval", "accuracy": null}\n')
+    assert read_run(run).metric_value is None
+    write_metrics(run, 0.6, float("nan"))
+    assert read_run(run).metric_value == 0.6
+
+
 def _cut(run: RunFolder) -> Path:
     shorter = run.path / "shorter"
     shorter.write_text(run.metrics.read_text().splitlines()[0] + "\n")
