@@ -1,6 +1,6 @@
 """The metrics a run can be judged by: which way is better, whether it is a share of one, its short name.
 
-A new metric is a line here, and the function that computes it in `oelm_core/training/evaluation.py`.
+A new metric is a line here, and the function that computes it in `oelm_core/scores.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ class Metric(NamedTuple):
     is_share: bool
     """A fraction of one: shown in percent, and differences in points."""
     short: str
+    computed_from: Literal["predictions", "losses"] = "predictions"
+    """What of a run's best evaluation is paired with another's to test a difference."""
 
     @property
     def direction(self) -> Literal["higher", "lower"]:
@@ -38,8 +40,8 @@ METRICS = {
         Metric("accuracy", higher_is_better=True, is_share=True, short="acc"),
         Metric("f1", higher_is_better=True, is_share=True, short="F1"),
         Metric("matthews", higher_is_better=True, is_share=True, short="mcc"),
-        Metric("perplexity", higher_is_better=False, is_share=False, short="ppl"),
-        Metric("loss", higher_is_better=False, is_share=False, short="loss"),
+        Metric("perplexity", higher_is_better=False, is_share=False, short="ppl", computed_from="losses"),
+        Metric("loss", higher_is_better=False, is_share=False, short="loss", computed_from="losses"),
     )
 }
 
@@ -47,6 +49,11 @@ METRICS = {
 def headline_metrics() -> list[str]:
     """Those a preset can name as `data.metric`."""
     return [name for name in METRICS if name != "loss"]
+
+
+def further_scores() -> list[str]:
+    """Those of a classifier beside its accuracy."""
+    return [name for name, one in METRICS.items() if one.computed_from == "predictions" and name != "accuracy"]
 
 
 def metric_named(name: str | None) -> Metric:

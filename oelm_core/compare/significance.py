@@ -46,11 +46,12 @@ def pair_significance(baseline: ArmEvidence, arm: ArmEvidence, metric: str) -> S
     shared = sorted(set(theirs) & set(ours))
     seeds = [*_over_seeds(theirs, ours, ratio)]
     tests = [*seeds]
-    for seed in shared:
+    of_losses = metric_named(metric).computed_from == "losses"
+    for seed in shared if _has_paired_test(metric) else ():
         models = theirs[seed], ours[seed]
-        tests += _over_sequences(*models) if ratio else _over_examples(*models, arm.name, metric)
+        tests += _over_sequences(*models) if of_losses else _over_examples(*models, arm.name, metric)
     deciding = tests[0] if tests else None
-    words = deciding.words if deciding else f"No test is possible: {_why_not(theirs, ours, ratio)}."
+    words = deciding.words if deciding else f"No test is possible: {_why_not(theirs, ours, metric)}."
     delta, kept = _gap(theirs, ours, shared, ratio)
     if delta is not None and len(theirs) < 2 and len(ours) < 2:
         words += " One seed only."
@@ -66,18 +67,28 @@ def pair_significance(baseline: ArmEvidence, arm: ArmEvidence, metric: str) -> S
     )
 
 
-def _why_not(baseline: BySeed, arm: BySeed, ratio: bool) -> str:
+def _has_paired_test(metric: str) -> bool:
+    """Whether the metric can be computed again from what two runs kept, so that an interval is of it and no other."""
+    from oelm_core.scores import SCORES
+
+    return metric == "perplexity" or metric in SCORES
+
+
+def _why_not(baseline: BySeed, arm: BySeed, metric: str) -> str:
     """What keeps a pair from being tested, in words."""
     if not baseline or not arm:
         return "one side has no result"
     both = [e for seed in sorted(set(baseline) & set(arm)) for e in (baseline[seed], arm[seed])]
     if not both:
         return "no seed in common"
-    kind, read = ("losses", best_losses) if ratio else ("predictions", best_predictions)
+    if not _has_paired_test(metric):
+        return f"nothing is known of how {metric} is computed"
+    kind = metric_named(metric).computed_from
+    read, each = (best_losses, "sequences") if kind == "losses" else (best_predictions, "examples")
     without = [e.id for e in both if read(e.run.folder) is None]
     if without:
         return f"{listed(without)} kept no {kind} that can be read"
-    return f"the {kind} are of different {'sequences' if ratio else 'examples'}"
+    return f"the {kind} are of different {each}"
 
 
 def _gap(baseline: BySeed, arm: BySeed, shared: list[int], ratio: bool) -> tuple[float | None, float | None]:
@@ -116,13 +127,14 @@ def _over_examples(baseline: Evidence, arm: Evidence, arm_name: str, metric: str
     if not ours or not theirs or ours.labels != theirs.labels:
         return
     counts = disagreement(theirs.labels, theirs.predictions, ours.predictions)
-    effect = bootstrap_metric(theirs.labels, theirs.predictions, ours.predictions, metric)
+    ratio = not metric_named(metric).is_share
+    effect = bootstrap_metric(theirs.labels, theirs.predictions, ours.predictions, metric, ratio=ratio)
+    value, interval = _as_delta(effect, ratio) if effect else (None, None)
     words = f"Both get the same of the {counts.n:,} examples right; {chance(counts.p)}."
     if counts.differing:
         only = f"{counts.only_baseline:,} only the baseline gets right, {counts.only_arm:,} only {arm_name}"
         words = f"{counts.differing:,} of {counts.n:,} examples differ ({only}); {chance(counts.p)}."
-    estimate = effect.value, effect.interval
-    yield SignificanceTest("exact McNemar", "examples", words, counts.p, *estimate, counts.n, arm.seed)
+    yield SignificanceTest("exact McNemar", "examples", words, counts.p, value, interval, counts.n, arm.seed)
 
 
 def _over_sequences(baseline: Evidence, arm: Evidence) -> Iterator[SignificanceTest]:

@@ -85,13 +85,22 @@ def disagreement(labels: Sequence[int], baseline: Sequence[int], arm: Sequence[i
 
 
 def bootstrap_metric(
-    labels: Sequence[int], baseline: Sequence[int], arm: Sequence[int], metric: str, draws: int = DRAWS
-) -> Effect:
-    """Arm minus baseline in accuracy, f1 or matthews, with a paired bootstrap interval over examples.
+    labels: Sequence[int],
+    baseline: Sequence[int],
+    arm: Sequence[int],
+    metric: str,
+    *,
+    ratio: bool = False,
+    draws: int = DRAWS,
+) -> Effect | None:
+    """Arm minus baseline (or arm over baseline) in a metric of SCORES, with a paired bootstrap interval over examples.
 
-    Examples fall into few (label, baseline, arm) kinds; redrawing their counts is the same as redrawing examples.
+    None for a ratio of values that are not all positive. Examples fall into few (label, baseline, arm) kinds;
+    redrawing their counts is the same as redrawing examples.
     """
     import numpy as np
+
+    from oelm_core.scores import SCORES
 
     size = max(max(labels), max(baseline), max(arm)) + 1
     kinds, counts = np.unique(np.array([labels, baseline, arm]), axis=1, return_counts=True)
@@ -99,33 +108,22 @@ def bootstrap_metric(
     redrawn = np.random.default_rng(BOOTSTRAP_SEED).multinomial(n, counts / n, size=draws)  # [draws, kinds]
     weights = np.concatenate([counts[None], redrawn]).astype(float)
     y, b, a = kinds
-    difference = _score(weights, y, a, size, metric) - _score(weights, y, b, size, metric)
-    low, high = np.quantile(difference[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Effect(float(difference[0]), (float(low), float(high)), None, n)
+    ours, theirs = (SCORES[metric](_confusions(weights, y, predicted, size)) for predicted in (a, b))
+    if ratio and min(ours.min(), theirs.min()) <= 0:
+        return None
+    change = ours / theirs if ratio else ours - theirs
+    low, high = np.quantile(change[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Effect(float(change[0]), (float(low), float(high)), None, n)
 
 
-def _score(weights: Floats, labels: Integers, predictions: Integers, size: int, metric: str) -> Floats:
-    """[draws] metric values from weights [draws, kinds] and the label and prediction of each kind [kinds]."""
+def _confusions(weights: Floats, labels: Integers, predictions: Integers, size: int) -> Floats:
+    """[draws, size, size] from weights [draws, kinds] and the label and prediction of each kind [kinds]."""
     import numpy as np
 
-    confusion = np.zeros((len(weights), size, size))
+    tables = np.zeros((len(weights), size, size))
     for kind, (label, prediction) in enumerate(zip(labels, predictions, strict=True)):
-        confusion[:, label, prediction] += weights[:, kind]
-    correct = np.trace(confusion, axis1=1, axis2=2)
-    total = confusion.sum((1, 2))
-    true, predicted = confusion.sum(2), confusion.sum(1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        score: Floats
-        if metric == "accuracy":
-            score = correct / total
-        elif metric == "f1":  # binary: of class 1; more classes: their mean
-            per_class = np.nan_to_num(2 * np.diagonal(confusion, axis1=1, axis2=2) / (true + predicted))
-            score = per_class[:, 1] if size == 2 else per_class.mean(1)
-        else:  # Matthews
-            covariance = correct * total - (true * predicted).sum(1)
-            spread = np.sqrt((total**2 - (predicted**2).sum(1)) * (total**2 - (true**2).sum(1)))
-            score = np.nan_to_num(covariance / spread)
-    return score
+        tables[:, label, prediction] += weights[:, kind]
+    return tables
 
 
 def perplexity_ratio(
@@ -158,6 +156,8 @@ def perplexity_ratio(
 
 def over_seeds(baseline: Mapping[int, float], arm: Mapping[int, float], *, ratio: bool) -> tuple[str, Effect] | None:
     """("paired t" | "Welch t", estimate) over seeds, or None with too few. With `ratio`, of logs, given as a ratio."""
+    if ratio and min([*baseline.values(), *arm.values()], default=1) <= 0:
+        return None
     shared = sorted(set(baseline) & set(arm))
     if len(shared) >= 2:
         return "paired t", paired_t([baseline[s] for s in shared], [arm[s] for s in shared], ratio=ratio)

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from oelm_core.compare.comparison import GRADES, Arm, Comparison, Finding, Group
 from oelm_core.compare.settings import LABELS, settings_of, shown
+from oelm_core.metric import further_scores
 from oelm_core.report import tables
 from oelm_core.report.tables import References, ReportTable, group_title
 from oelm_core.report.translations import Translations
 
 Row = Mapping[str, str | int | float | None]
 MEASURES = (
-    *("final", "loss", "f1", "matthews", "best_step", "reached_80_step", "reached_80_seconds", "reached_90_step"),
+    *("final", "loss", *further_scores(), "best_step", "reached_80_step", "reached_80_seconds", "reached_90_step"),
     *("reached_90_seconds", "total", "trainable", "frozen", "step_time", "step_time_median", "step_time_p95"),
     *("tokens_per_s", "seconds", "training_seconds", "validation_seconds", "memory", "checkpoint_bytes"),
 )

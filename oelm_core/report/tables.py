@@ -22,7 +22,7 @@ from oelm_core.formatting import (
     whole,
     with_spread,
 )
-from oelm_core.metric import metric_named
+from oelm_core.metric import further_scores, metric_named
 from oelm_core.registry import is_orthonormal
 from oelm_core.report.translations import Translations
 
@@ -186,11 +186,12 @@ def results(group: Group, translate: Translations, references: References | None
 
 
 def measures(group: Group, translate: Translations) -> ReportTable:
-    others = [("Loss", "loss"), ("F1", "f1"), ("matthews", "matthews"), ("mismatched_accuracy", "mismatched_accuracy")]
+    headings = {"loss": "Loss", "f1": "F1"}
+    others = [name for name in ("loss", *further_scores(), "mismatched_accuracy") if name != group.metric]
     columns: list[Column[Arm]] = [
         ("Arm", "l", _arm_id),
         ("Final", "r", _spread("final", _show_metric(group.metric))),
-        *((heading, "r", _spread(name, _show_metric(name))) for heading, name in others if name != group.metric),
+        *((headings.get(name, name), "r", _spread(name, _show_metric(name))) for name in others),
         ("Steps to 80 %", "r", _spread("reached_80_step", whole)),
         ("Time to 80 %", "r", _spread("reached_80_seconds", duration_words)),
         ("Steps to 90 %", "r", _spread("reached_90_step", whole)),

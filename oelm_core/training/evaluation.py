@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from oelm_core.runs.schema import Losses, Predictions
+from oelm_core.scores import SCORES, confusion
 
 T = TypeVar("T")
 
@@ -55,45 +56,10 @@ class LargestBatch:
                 self.joined *= 2
 
 
-def confusion(labels: np.ndarray, predictions: np.ndarray, classes: int) -> np.ndarray:
-    """Counts `[classes, classes]`: rows are labels, columns predictions."""
-    return np.bincount(labels * classes + predictions, minlength=classes * classes).reshape(classes, classes)
-
-
-def f1(labels: np.ndarray, predictions: np.ndarray, classes: int) -> float:
-    """F1 of class 1 when there are two classes, else the mean over classes (macro). A class never seen counts 0."""
-    table = confusion(labels, predictions, classes)
-    hit = np.diag(table).astype(float)
-    size = table.sum(0) + table.sum(1)
-    each = np.divide(2 * hit, size, out=np.zeros(classes), where=size > 0)
-    return float(each[1]) if classes == 2 else float(each.mean())
-
-
-def matthews(labels: np.ndarray, predictions: np.ndarray, classes: int) -> float:
-    """Matthews correlation for any number of classes; 0 when one side is constant."""
-    table = confusion(labels, predictions, classes).astype(float)
-    count, correct = table.sum(), np.trace(table)
-    predicted, true = table.sum(0), table.sum(1)
-    covariance = correct * count - predicted @ true
-    spread = math.sqrt((count**2 - predicted @ predicted) * (count**2 - true @ true))
-    return float(covariance / spread) if spread else 0.0
-
-
-def accuracy(labels: np.ndarray, predictions: np.ndarray, classes: int) -> float:
-    return float((labels == predictions).mean())
-
-
-SCORES: dict[str, Callable[[np.ndarray, np.ndarray, int], float]] = {
-    "accuracy": accuracy,
-    "f1": f1,
-    "matthews": matthews,
-}
-"""Metrics of classifiers, by their name in oelm_core/metric.py: (labels, predictions, number of classes) -> value."""
-
-
 def classification(labels: np.ndarray, predictions: np.ndarray, losses: np.ndarray, classes: int) -> dict[str, float]:
     """Figures of one split; `losses` are per example, so every example weighs the same."""
-    scores = {name: score(labels, predictions, classes) for name, score in SCORES.items()}
+    table = confusion(labels, predictions, classes)
+    scores = {name: float(score(table)) for name, score in SCORES.items()}
     return {"loss": float(np.asarray(losses, np.float64).mean()), **scores}
 
 

@@ -13,18 +13,21 @@ from typing import Any
 import pytest
 from textual.app import App
 
+from oelm_core.compare import compare_runs
+from oelm_core.compare.comparison import Pair
 from oelm_core.config import build_experiment
-from oelm_core.config.catalogue import load_catalogue
+from oelm_core.config.catalogue import Catalogue, load_catalogue
 from oelm_core.config.plain_yaml import read_yaml
 from oelm_core.data.sets import SETS
 from oelm_core.errors import BadInput
 from oelm_core.method.initialisers import ROWS
-from oelm_core.metric import METRICS
+from oelm_core.metric import METRICS, Metric
 from oelm_core.models import build
 from oelm_core.registry import FAMILIES, INITIALISERS, Family
 from oelm_core.report import FORMATS
-from oelm_core.training.evaluation import SCORES
+from oelm_core.scores import SCORES
 from oelm_tui import actions
+from tests import run_factory
 
 PAGE = (Path(__file__).parents[2] / "docs" / "contributing.md").read_text()
 TABLES: tuple[dict[str, Any], ...] = (FAMILIES, INITIALISERS, ROWS, METRICS, SCORES, SETS, FORMATS)
@@ -88,6 +91,51 @@ def test_a_metric_can_be_the_headline(tables: None) -> None:
     run("A metric")
     data = {"name": "toys", "classes": 2, "max_length": 16, "metric": "errors"}
     assert build_experiment(experiment(data=data), "toy").metric == "errors"
+
+
+def compared(tmp_path: Path, metric: str, baseline: float, arm: float) -> Pair:
+    """Two arms judged by a metric, with these values; the baseline gets 40 of 400 examples wrong, the arm 100."""
+    data = {**run_factory.BERT["data"], "metric": metric}
+    first = run_factory.experiment("rev-baseline", data=data)
+    second = run_factory.experiment("rev-oelm", data=data, method=run_factory.FROZEN, baseline="rev-baseline")
+    labels = [place % 2 for place in range(400)]
+    runs = [
+        run_factory.write_run(
+            tmp_path,
+            exp,
+            number=number,
+            score=score,
+            labels=labels,
+            predictions=run_factory.predictions_with(labels, range(wrong)),
+        )
+        for number, (exp, score, wrong) in enumerate([(first, baseline, 40), (second, arm, 100)])
+    ]
+    (pair,) = compare_runs(runs, Catalogue(experiments={exp.id: exp for exp in (first, second)})).groups[0].pairs
+    return pair
+
+
+def test_a_metric_is_compared_by_its_own_function(tables: None, tmp_path: Path) -> None:
+    run("A metric")
+    pair = compared(tmp_path, "errors", baseline=0.1, arm=0.25)
+    assert (pair.kind, pair.direction, pair.delta) == ("points", "lower", pytest.approx(0.15))
+    assert pair.interval is not None
+    assert 0 < pair.interval[0] < pair.delta < pair.interval[1]
+    assert [test.estimate for test in pair.tests if test.over == "examples"] == [pytest.approx(0.15)]
+
+
+def test_a_metric_that_is_no_share_is_compared_as_a_ratio_of_its_own(tables: None, tmp_path: Path) -> None:
+    METRICS["cost"] = Metric("cost", higher_is_better=False, is_share=False, short="cost")
+    SCORES["cost"] = lambda table: 10 * table[..., 0, 1] + table[..., 1, 0]
+    pair = compared(tmp_path, "cost", baseline=220, arm=550)
+    assert (pair.kind, pair.delta) == ("relative", pytest.approx(1.5))
+    assert pair.interval is not None
+    assert 0 < pair.interval[0] < pair.delta < pair.interval[1]
+
+
+def test_a_metric_nobody_can_compute_again_has_no_interval(tables: None, tmp_path: Path) -> None:
+    METRICS["errors"] = Metric("errors", higher_is_better=False, is_share=True, short="err")
+    pair = compared(tmp_path, "errors", baseline=0.1, arm=0.25)
+    assert (pair.delta, pair.interval, pair.p) == (pytest.approx(0.15), None, None)
 
 
 def test_a_data_set_is_listed(tables: None) -> None:
