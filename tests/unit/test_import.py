@@ -14,6 +14,7 @@ import pytest
 from oelm_core.compare import compare_runs
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.errors import BadInput
+from oelm_core.published.column import with_published_column
 from oelm_core.published.import_checkpoint import count_checkpoint
 from oelm_core.published.import_log import read_log
 from oelm_core.published.import_runs import import_folders
@@ -106,7 +107,7 @@ def test_a_folder_of_folders_is_imported_whole_and_compared(tmp_path, catalogue)
     gpt_folder(tmp_path / "outputs", "GPT-02_oelm_freeze", "oelm_freeze", 4.69)
     gpt_folder(tmp_path / "outputs", "GPT-03_oelm_random", "oelm_random", 4.97)
     assert len(list(import_folders([tmp_path / "outputs"], catalogue, tmp_path / "runs"))) == 3
-    (group,) = compare_runs(list_runs(tmp_path / "runs"), catalogue).groups
+    (group,) = with_published_column(compare_runs(list_runs(tmp_path / "runs"), catalogue), catalogue).groups
     assert group.baseline == "GPT-01"
     assert {pair.arm: round(pair.delta, 3) for pair in group.pairs} == {"GPT-02": 0.098, "GPT-03": 0.164}
     trust = next(f for f in group.audit if f.what == "true baseline")
