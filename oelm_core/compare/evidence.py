@@ -15,7 +15,7 @@ from oelm_core.method.facts import Census
 from oelm_core.metric import best_of
 from oelm_core.runs import attempts
 from oelm_core.runs.metrics_file import read_metrics, read_thinned
-from oelm_core.runs.schema import Attempt, Checks, Evaluated, Headline, MetricLine, Result, RunRecord
+from oelm_core.runs.schema import Attempt, Checks, Evaluated, Headline, MetricLine, Record, Result, RunRecord
 from oelm_core.runs.store import headline_metric
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def gather(run: Run) -> Evidence:
         step=int(last.get("step") or run.step or (evaluations[-1].step if evaluations else 0)) or None,
         evaluations=tuple(evaluations),
         train=tuple(read_thinned(folder.metrics, "train", TRAIN_POINTS)),
-        missing=tuple(_missing(run, found, evaluations)),
+        missing=(*_missing(run, found, evaluations), *_unreadable_checks(run)),
     )
     return dataclasses.replace(evidence, values=_values(evidence))
 
@@ -147,12 +147,23 @@ def _missing(run: Run, result: Result | None, evaluations: list[MetricLine]) -> 
         return [f"{run.id}: {run.state_and_reason}, so not complete; {rest}."]
     missing = [f"{run.id}: imported; what its files do not say is unknown."] if run.imported else []
     if result is None:
-        why = "cannot be read" if (run.folder.path / Result.FILE).exists() else "is not there"
+        why = _unreadable(run, Result) or "is not there"
         rest = "its best validation is taken from metrics.jsonl" if evaluations else "no numbers"
         missing.append(f"{run.id}: {Result.FILE} {why}; {rest}.")
     if not scored:
         missing.append(f"{run.id}: no evaluation was recorded.")
     return missing
+
+
+def _unreadable_checks(run: Run) -> list[str]:
+    why = _unreadable(run, Checks)
+    return [f"{run.id}: {Checks.FILE} {why}; what it proves is unknown."] if why else []
+
+
+def _unreadable(run: Run, kind: type[Record]) -> str | None:
+    """Why a record that is there cannot be read, with the key that does not fit; None for the others."""
+    problem = run.folder.problem(kind) if (run.folder.path / kind.FILE).exists() else None
+    return f"cannot be read ({problem.partition(': ')[2].rstrip('.')})" if problem else None
 
 
 # -- what is measured on a run -----------------------------------------------------------------------------------------

@@ -261,6 +261,15 @@ def test_files_of_the_wrong_shape_cost_only_themselves(tmp_path):
     comparison = compare_runs(list_runs(tmp_path), CATALOGUE)
     assert comparison.groups[0].arm("rev-oelm").metric.mean == pytest.approx(0.9)
     json.dumps(comparison.to_json(), allow_nan=False)
+    oelm = runs[1].id
+    for start, end in (
+        (
+            f"{oelm}: result.json cannot be read (key 'best': expected",
+            "its best validation is taken from metrics.jsonl.",
+        ),
+        (f"{oelm}: checks.json cannot be read (key 'census': expected", "what it proves is unknown."),
+    ):
+        assert [note for note in comparison.footnotes if note.startswith(start) and note.endswith(end)]
 
 
 def test_a_group_without_any_result_is_footnoted_only(tmp_path):
