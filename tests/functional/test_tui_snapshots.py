@@ -17,7 +17,8 @@ from tests.functional.tui_lab import make_app, press, run_id, settle
 
 @pytest.fixture(autouse=True)
 def _still(template: Path, monkeypatch: pytest.MonkeyPatch):
-    """The same place, time zone and colours everywhere."""
+    """The same place, time zone and colours everywhere, and Slurm as if it were installed."""
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if name == "sbatch" else None)
     monkeypatch.chdir(template.parent)
     monkeypatch.setenv("OELM_HOME", str(template))
     monkeypatch.setenv("TZ", "UTC")
