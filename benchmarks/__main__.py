@@ -28,9 +28,9 @@ SUBJECTS: dict[str, Callable[[Effort], ClaimSection]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures what we claim about speed.")
-    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"{', '.join(SUBJECTS)}; all of them else")
+    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"{', '.join(SUBJECTS)}; all of them by default")
     parser.add_argument("--quick", action="store_true", help="tiny networks: does it work here at all?")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="CPU threads; all cores else")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="CPU threads; all cores by default")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the findings there: .md as a page, else JSON")
     options = parser.parse_args()
     command = " ".join(["python -m benchmarks", *options.subjects, *(["--quick"] if options.quick else [])])

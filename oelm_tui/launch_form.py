@@ -55,7 +55,7 @@ class LaunchForm:
 
     def cards_per_run(self) -> int:
         if not self.per_run.strip().isdigit() or int(self.per_run) < 1:
-            raise BadInput(f"cards per run '{self.per_run}': write a whole number from 1 on.")
+            raise BadInput(f"cards per run '{self.per_run}': write a whole number, at least 1.")
         return int(self.per_run)
 
     def setting_texts(self) -> tuple[str, ...]:

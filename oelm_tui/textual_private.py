@@ -6,6 +6,8 @@ FIRST .. BELOW none of it is touched: a crash then prints Textual's own tracebac
 
 from __future__ import annotations
 
+import re
+
 from textual.app import App
 
 FIRST, BELOW = (8, 2, 5), (9, 0, 0)
@@ -16,7 +18,8 @@ def is_known(version: str = "") -> bool:
     """Whether this Textual (the installed one) is of the versions tried. Asked late: reading a version takes 10 ms."""
     if not version:
         from textual import __version__ as version
-    return FIRST <= tuple(int(part) for part in version.split(".")[:3]) < BELOW
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", version)  # of 8.3.0rc1 too: this is asked while the app crashes
+    return numbers is not None and FIRST <= tuple(map(int, numbers.groups())) < BELOW
 
 
 class HookedApp(App[None]):

@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 FINDINGS = {
     # a setting that differs, by a configuration or by what a run recorded
     **{name.replace("_", "-"): label for name, label in LABELS.items()},
-    "untouched-baseline": "true baseline",
+    "untouched-baseline": "untouched baseline",
     # what the runs did
     "unfinished": "arm not finished",
     "frozen-moved": "frozen weights",

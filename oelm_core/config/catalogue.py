@@ -103,7 +103,7 @@ def load_folders(folders: list[Path]) -> Catalogue:
 def _extended(document: Document, documents: dict[tuple[str, str], Document], below: tuple[str, ...]) -> dict[str, Any]:
     """The document's content on top of everything it extends, nearest last."""
     if document.name in below:
-        raise BadInput(f"{document.where}: extends goes round in a circle: {' -> '.join((*below, document.name))}.")
+        raise BadInput(f"{document.where}: extends leads back to itself: {' -> '.join((*below, document.name))}.")
     own = dict(document.content)
     parents = own.pop("extends", [])
     if not isinstance(parents, (str, list)):

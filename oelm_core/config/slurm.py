@@ -31,13 +31,13 @@ Text = Annotated[str | None, BeforeValidator(_as_text), AfterValidator(_one_line
 
 def _time_limit(value: str | None) -> str | None:
     if value is not None and not _TIME.match(value):
-        raise ValueError(f"'{value}' is no time limit; write minutes, hours:minutes:seconds or days-hours")
+        raise ValueError(f"'{value}' is not a time limit; write minutes, hours:minutes:seconds or days-hours")
     return value
 
 
 def _memory(value: str | None) -> str | None:
     if value is not None and not _MEMORY.match(value):
-        raise ValueError(f"'{value}' is no amount of memory; write for example 32G")
+        raise ValueError(f"'{value}' is not an amount of memory; write for example 32G")
     return value.upper().removesuffix("B") if value else value
 
 

@@ -117,7 +117,7 @@ def frozen_hash(model: nn.Module, names: Iterable[str]) -> str:
 
 
 def qk_fingerprint(model: nn.Module) -> str:
-    """SHA-256 of all query and key weights and biases: equal before and after set-up only in a true baseline."""
+    """SHA-256 of all query and key weights and biases: equal before and after set-up only in an untouched baseline."""
     tensors = []
     for layer in attention_layers(model):
         for name, (linear, _) in layer.projections().items():

@@ -60,7 +60,7 @@ def derive(state: RunState, outcome: Outcome | None, by: Observer) -> RunStatus:
     if state.state in FINAL:
         return as_written
     if state.state not in LIVE:
-        return RunStatus("unknown", None, f"state.json says '{state.state}', which is no state.")
+        return RunStatus("unknown", None, f"state.json says '{state.state}', which is not a known state.")
     if state.state == "queued" and state.launcher == "slurm":
         return as_written  # no runner is expected here before Slurm starts one
     if state.host != by.host:

@@ -23,7 +23,7 @@ def bench(
     ] = None,
     as_json: AsJson = False,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny networks: does it work here at all?")] = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads for every variant; all cores else.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per variant; all cores by default.")] = None,
 ) -> None:
     """Measure how fast training is on this machine, and which settings pay here.
 

@@ -137,7 +137,7 @@ def _baseline_line(untouched: bool, is_baseline: bool) -> Line:
     """Only a baseline has to be a true one; of another arm it is no fault that Q and K were made anew."""
     words = "as loaded" if untouched else "re-initialised"
     if is_baseline:
-        return named("true baseline", f"{_sign(untouched)} Q/K {words}", role=_ROLES[untouched])
+        return named("untouched baseline", f"{_sign(untouched)} Q/K {words}", role=_ROLES[untouched])
     return named("Q/K at the start", words)
 
 

@@ -83,7 +83,7 @@ def test_export_writes_the_format_of_the_ending_and_copy_gives_markdown(lab, tmp
         app.screen.query_one("#file").value = "out.docx"
         await press(pilot, "enter")
         await wait_until(pilot, lambda: "end the name with one of" in said(app))
-        assert app.screen.query_one("#file").value == "out.docx"  # still there, to be mended
+        assert app.screen.query_one("#file").value == "out.docx"  # still there, to be fixed
 
     drive(lab, script)
 

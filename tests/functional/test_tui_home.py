@@ -351,7 +351,7 @@ def test_no_word_of_the_tabs_config_and_devices_is_cut(lab, size):
 
 def test_only_a_baseline_is_faulted_for_weights_made_anew(lab):
     async def script(app, pilot):
-        for arm, words in (("sst2-oelm", "Q/K at the start"), ("sst2-baseline", "true baseline")):
+        for arm, words in (("sst2-oelm", "Q/K at the start"), ("sst2-baseline", "untouched baseline")):
             number = {"sst2-oelm": 5, "sst2-baseline": 4}[arm]
             app.screen.runs_table.go_to(run_id(arm, number))
             await press(pilot, "3")

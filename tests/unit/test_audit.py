@@ -46,12 +46,12 @@ def test_arms_that_differ_only_in_the_method_are_not_broken(tmp_path):
 
 def test_a_baseline_whose_weights_were_touched_breaks_the_comparison(tmp_path):
     audit = audit_of(tmp_path, base_run={"result": {"true_baseline": False}})
-    assert graded(audit, "true baseline") == ["breaks"]
+    assert graded(audit, "untouched baseline") == ["breaks"]
 
 
 def test_a_baseline_nobody_checked_is_taken_on_trust_and_says_so(tmp_path):
     unchecked = {"result": {"true_baseline": None}, "checks": {"true_baseline": None}}
-    assert graded(audit_of(tmp_path, base_run=unchecked), "true baseline") == ["note"]
+    assert graded(audit_of(tmp_path, base_run=unchecked), "untouched baseline") == ["note"]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_ids_match_without_regard_to_case(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("{id: x, title: t, extends: nothing}", "extends 'nothing', which does not exist."),
-        ("{id: x, title: t, extends: y}\n---\n{part: y, extends: x}", "extends goes round in a circle: x -> y -> x."),
+        ("{id: x, title: t, extends: y}\n---\n{part: y, extends: x}", "extends leads back to itself: x -> y -> x."),
         ("{id: x, title: t, extends: tiny, colour: red}", "unknown key 'colour'."),
         ("{id: x, extends: tiny}", "key 'title' is missing."),
         ("{id: x, title: t, extends: tiny, baseline: gone}", "baseline 'gone' is not among the presets."),

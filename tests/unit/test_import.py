@@ -110,7 +110,7 @@ def test_a_folder_of_folders_is_imported_whole_and_compared(tmp_path, catalogue)
     (group,) = with_published_column(compare_runs(list_runs(tmp_path / "runs"), catalogue), catalogue).groups
     assert group.baseline == "GPT-01"
     assert {pair.arm: round(pair.delta, 3) for pair in group.pairs} == {"GPT-02": 0.098, "GPT-03": 0.164}
-    trust = next(f for f in group.audit if f.what == "true baseline")
+    trust = next(f for f in group.audit if f.what == "untouched baseline")
     assert trust.grade == "note"
     assert group.arm("GPT-02").published["perplexity"] == 4.69
     assert group.same == ("data",)  # neither seed, model nor start is known, so none is called the same

@@ -55,23 +55,23 @@ def found(audit, what: str, *arms: str) -> list[Finding]:
 
 
 def test_the_crippled_xnli_baseline_is_caught_as_broken():
-    (finding,) = found(shipped_audit(), "true baseline", "XNLI-01")
+    (finding,) = found(shipped_audit(), "untouched baseline", "XNLI-01")
     assert finding.grade == "breaks"
     assert "overwritten by noise" in finding.why
 
 
 def test_the_xnli_mark_vanishes_when_the_run_was_as_the_recipe_says():
     corrected = changed(shipped(), "XNLI-01", as_run={})
-    assert found(audit_published(corrected, census=counted), "true baseline", "XNLI-01") == []
+    assert found(audit_published(corrected, census=counted), "untouched baseline", "XNLI-01") == []
 
 
 @pytest.mark.parametrize("baseline", ["sst2-baseline", "mnli-baseline"])
 def test_orthonormal_baselines_are_no_baselines(baseline):
-    (finding,) = found(shipped_audit(), "true baseline", baseline)
+    (finding,) = found(shipped_audit(), "untouched baseline", baseline)
     assert finding.grade == "breaks"
     assert "made orthonormal" in finding.why
     corrected = changed(shipped(), baseline, as_run={})
-    assert found(audit_published(corrected, census=counted), "true baseline", baseline) == []
+    assert found(audit_published(corrected, census=counted), "untouched baseline", baseline) == []
 
 
 def test_the_57_percent_is_a_clock_of_micro_batches_and_the_wall_clock_says_the_opposite():
@@ -256,7 +256,9 @@ def test_a_finding_about_a_published_figure_says_whose_it_is():
     assert all(any(arm in finding.sentence for arm in finding.arms) for finding in findings)
     (steps,) = [finding for finding in findings if finding.what == "steps"]
     assert steps.sentence.startswith("GPT-04, GPT-05: the number of training steps")
-    touched = [finding for finding in findings if finding.what == "true baseline" and "sst2-baseline" in finding.arms]
+    touched = [
+        finding for finding in findings if finding.what == "untouched baseline" and "sst2-baseline" in finding.arms
+    ]
     assert "Probable, not proven" in touched[0].why
 
 

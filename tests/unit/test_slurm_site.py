@@ -48,8 +48,8 @@ def test_without_a_file_the_clusters_defaults_hold(home: Path) -> None:
     [
         ("partitoin: gpu", "Did you mean partition"),
         ("gres: gpu:a100:2", "the count as --per-run"),
-        ("time: tomorrow", "no time limit"),
-        ("memory: lots", "no amount of memory"),
+        ("time: tomorrow", "not a time limit"),
+        ("memory: lots", "not an amount of memory"),
         ("extra: [exclude=node3]", "no option of sbatch"),
         ("max_jobs: 0", "max_jobs"),
         ("- gpu", "expected keys"),

@@ -117,5 +117,7 @@ def test_the_versions_tried_are_those_that_can_be_installed():
     bounds = f'"textual>={".".join(map(str, FIRST))},<{BELOW[0]}"'
     assert bounds in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert is_known("8.2.10")
+    assert is_known("8.3.0rc1")
+    assert not is_known("nightly")
     assert not is_known("8.2.4")
     assert not is_known("9.0.0")
