@@ -70,7 +70,7 @@ def test_the_form_shows_recipe_cost_and_the_headless_command(lab):
         ("settings", "train.speed=2", "speed"),
         ("settings", "nonsense", "key=value"),
         ("seeds", "abc", "whole numbers"),
-        ("per-run", "0", "whole number from 1"),
+        ("per-run", "0", "whole number, at least 1"),
     ],
 )
 def test_wrong_input_is_said_while_typing_and_nothing_can_be_launched(lab, started, field, value, words):

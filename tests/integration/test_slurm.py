@@ -263,7 +263,7 @@ def test_what_slurm_refuses_leaves_no_folder_and_says_what_to_change(lab: SlurmL
         with pytest.raises(Refused, match=words) as refused:
             lab.start(5, override)
         assert "\n" not in str(refused.value)
-    for override, words in {"time=soon": "no time limit", "partiton=gpu": "Did you mean partition"}.items():
+    for override, words in {"time=soon": "not a time limit", "partiton=gpu": "Did you mean partition"}.items():
         with pytest.raises(BadInput, match=words):
             lab.start(5, override)
     with pytest.raises(BadInput, match="picks the cards"):
