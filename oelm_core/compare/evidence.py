@@ -14,7 +14,7 @@ from oelm_core.compare.settings import Config, readable_config
 from oelm_core.method.facts import Census
 from oelm_core.metric import best_of
 from oelm_core.runs import attempts
-from oelm_core.runs.metrics_file import read_metrics, read_thinned
+from oelm_core.runs.metrics_file import read_curves
 from oelm_core.runs.schema import Attempt, Checks, Evaluated, Headline, MetricLine, Record, Result, RunRecord
 from oelm_core.runs.store import headline_metric
 
@@ -98,7 +98,7 @@ def gather(run: Run) -> Evidence:
     record = folder.read(RunRecord) or RunRecord(config={})
     found = folder.read(Result)
     config = readable_config(record.config)
-    evaluations = sorted(read_metrics(folder.metrics, "eval"), key=lambda line: line.step)
+    evaluations, train = read_curves(folder.metrics, TRAIN_POINTS)
     metric = found.metric.name if found and found.metric else headline_metric(config)
     last = (found.final if found else None) or {}
     evidence = Evidence(
@@ -111,7 +111,7 @@ def gather(run: Run) -> Evidence:
         metric=metric,
         step=int(last.get("step") or run.step or (evaluations[-1].step if evaluations else 0)) or None,
         evaluations=tuple(evaluations),
-        train=tuple(read_thinned(folder.metrics, "train", TRAIN_POINTS)),
+        train=tuple(train),
         missing=(*_missing(run, found, evaluations), *_unreadable_checks(run)),
     )
     return dataclasses.replace(evidence, values=_values(evidence))

@@ -108,8 +108,10 @@ class LaunchRequest(Struct, frozen=True):
         arms = self.experiments(catalogue)
         # Found once: with several arms, @last would else mean the arm just started.
         after = find_run(self.after).id if self.after else None
-        pairs = [(arm, seed) for seed in self.seeds or study.seeds for arm in arms] if study else []
-        pairs = pairs or [(arm, seed) for arm in arms for seed in dict.fromkeys(self.seeds or (arm.seed,))]
+        if study:
+            pairs = [(arm, seed) for seed in self.seeds or study.seeds for arm in arms]
+        else:
+            pairs = [(arm, seed) for arm in arms for seed in dict.fromkeys(self.seeds or (arm.seed,))]
         return [
             RunRequest(
                 arm,

@@ -89,13 +89,18 @@ def read_metrics(path: Path, *kinds: MetricKind) -> list[MetricLine]:
     return MetricsReader(path, *kinds).read_new().lines
 
 
-def read_thinned(path: Path, kind: MetricKind, most: int) -> list[MetricLine]:
-    """Records of one kind, evenly thinned to about `most`, the last one kept: a plot's worth. No others are read."""
-    mark = f'"{kind}"'.encode()
-    lines = [line for line in _whole_lines(path) if mark in line]
-    stride = max(1, math.ceil(len(lines) / most))
-    kept = lines[::stride] + (lines[-1:] if (len(lines) - 1) % stride else [])
-    return list(parse(kept, kind))
+def read_curves(path: Path, most: int) -> tuple[list[MetricLine], list[MetricLine]]:
+    """(evaluations by step, training records evenly thinned to about `most` with the last one), in one read."""
+    evaluations: list[bytes] = []
+    train: list[bytes] = []
+    for line in _whole_lines(path):
+        if b'"eval"' in line:
+            evaluations.append(line)
+        elif b'"train"' in line:
+            train.append(line)
+    stride = max(1, math.ceil(len(train) / most))
+    kept = train[::stride] + (train[-1:] if (len(train) - 1) % stride else [])
+    return sorted(parse(evaluations, "eval"), key=lambda line: line.step), list(parse(kept, "train"))
 
 
 def read_tail(path: Path, size: int, *kinds: MetricKind) -> list[MetricLine]:

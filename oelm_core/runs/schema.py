@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct, field
@@ -529,7 +529,7 @@ def decode_metric(line: bytes) -> MetricLine | None:
     if not isinstance(found, dict):
         return None
     step, kind, t = found.pop("step", None), found.pop("kind", None), found.pop("t", 0.0)
-    if type(step) is not int or kind not in ("train", "eval", "system", "event"):
+    if type(step) is not int or kind not in _METRIC_KINDS:
         return None
     what, message = found.pop("what", ""), found.pop("message", "")
     values = {
@@ -550,6 +550,7 @@ def encode_metric(line: MetricLine) -> bytes:
 
 
 _METRIC = msgspec.json.Decoder(dict[str, Any])
+_METRIC_KINDS = get_args(MetricKind)
 
 
 def _plain(content: bytes) -> Any:
