@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec import structs
+
+from oelm_core.metric import best_of, default_metric
 from oelm_core.runs.folder import RunFolder, numbered, read_record
-from oelm_core.runs.schema import Losses, Misfit, Predictions, Sample, decode
+from oelm_core.runs.metrics_file import read_metrics
+from oelm_core.runs.schema import Losses, Misfit, Predictions, Result, RunRecord, Sample, decode
 
 TAIL = 4_000_000
 """Bytes looked at from the end of samples.jsonl."""
@@ -32,21 +35,43 @@ def read_samples(path: Path, most: int) -> list[Sample]:
     return found
 
 
+def kept_predictions(folder: RunFolder) -> list[Predictions]:
+    """Those of every evaluation, ascending by step; torn files are passed over. Older runs kept only the best so far.
+
+    A file says its step by its name.
+    """
+    return [found for step in _steps(folder.predictions) if (found := _predictions(folder.predictions, step))]
+
+
+def kept_losses(folder: RunFolder) -> list[Losses]:
+    """As `kept_predictions`, of a language model."""
+    return [found for step in _steps(folder.losses) if (found := _losses(folder.losses, step))]
+
+
 def best_predictions(folder: RunFolder) -> Predictions | None:
-    """Those of the newest evaluation that was the best so far; of a torn file the one before it still counts."""
-    for path in _newest_first(folder.predictions):
-        found = read_record(path, Predictions)
-        if found is not None and found.labels and len(found.labels) == len(found.predictions):
-            return found
-    return None
+    """Those of the best evaluation; where that file is torn, of the one before it. Their `step` says which."""
+    steps = _up_to_best(folder, folder.predictions)
+    return next((found for step in steps if (found := _predictions(folder.predictions, step))), None)
 
 
 def best_losses(folder: RunFolder) -> Losses | None:
-    for path in _newest_first(folder.losses):
-        found = read_record(path, Losses)
-        if found is not None and found.losses and len(found.losses) == len(found.tokens):
-            return found
-    return None
+    """As `best_predictions`, of a language model."""
+    steps = _up_to_best(folder, folder.losses)
+    return next((found for step in steps if (found := _losses(folder.losses, step))), None)
+
+
+def test_predictions(folder: RunFolder) -> Predictions | None:
+    """Of the test text (`data.test`), by the checkpoint that `result.json` names."""
+    return _checked_predictions(folder.test / "predictions.json")
+
+
+def test_losses(folder: RunFolder) -> Losses | None:
+    return _checked_losses(folder.test / "losses.json")
+
+
+def step_file(folder: Path, step: int) -> Path:
+    """Where an evaluation's details are kept: `predictions/step-500.json`."""
+    return folder / f"step-{step}.json"
 
 
 def step_of(path: Path) -> int | None:
@@ -55,5 +80,48 @@ def step_of(path: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def _newest_first(folder: Path) -> Iterator[Path]:
-    return (folder / f"step-{step}.json" for step in reversed(numbered(folder, "step-", ".json")))
+def _steps(folder: Path) -> list[int]:
+    return numbered(folder, "step-", ".json")
+
+
+def _predictions(folder: Path, step: int) -> Predictions | None:
+    found = _checked_predictions(step_file(folder, step))
+    return structs.replace(found, step=step) if found else None
+
+
+def _losses(folder: Path, step: int) -> Losses | None:
+    found = _checked_losses(step_file(folder, step))
+    return structs.replace(found, step=step) if found else None
+
+
+def _checked_predictions(path: Path) -> Predictions | None:
+    found = read_record(path, Predictions)
+    return found if found and found.labels and len(found.labels) == len(found.predictions) else None
+
+
+def _checked_losses(path: Path) -> Losses | None:
+    found = read_record(path, Losses)
+    if found is None or not found.losses or len(found.losses) != len(found.tokens):
+        return None
+    if found.documents and len(found.documents.losses) != len(found.documents.tokens):
+        found.documents = None
+    return found
+
+
+def _up_to_best(folder: RunFolder, kept: Path) -> list[int]:
+    """Steps whose details are kept, the best one first, then those before it; all, newest first, if none is known."""
+    best = best_step(folder)
+    return [step for step in reversed(_steps(kept)) if best is None or step <= best]
+
+
+def best_step(folder: RunFolder) -> int | None:
+    """The step a run's headline is of: as its result says, else by the evaluations so far; None before the first."""
+    result = folder.read(Result)
+    if result is not None and result.best:
+        step = result.best.get("step")
+        return None if step is None else int(step)
+    run = folder.read(RunRecord)
+    name = (run.setting("data.metric") if run else None) or default_metric(run.setting("data.classes") if run else None)
+    lines = read_metrics(folder.metrics, "eval")
+    found = best_of([{**line.values, "step": line.step} for line in lines], name)
+    return int(found["step"]) if found else None

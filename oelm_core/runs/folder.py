@@ -39,6 +39,7 @@ class RunFolder:
     checkpoints = _Inside("checkpoints")
     predictions = _Inside("predictions")
     losses = _Inside("losses")
+    test = _Inside("test")
     attempts = _Inside("attempts")
 
     def __init__(self, path: Path | str) -> None:

@@ -388,6 +388,25 @@ Evaluated = dict[str, int | float | None]
 """One evaluation: step, seconds, loss and the metrics by name; None for what was not finite."""
 
 
+class TestScore(Struct, kw_only=True):
+    """How a run's best checkpoint did on text that chose nothing. Its details are in test/."""
+
+    __test__ = False  # pytest: not a class of tests
+
+    values: Evaluated
+    """Loss and the metrics by name."""
+    step: int
+    """Of the checkpoint that was scored."""
+    examples: int
+    """Examples, or sequences of a language model."""
+    source: str
+    """A split's name, `held-out 0.1`, or the path of a file."""
+    fingerprint: str
+    """Names what was scored: equal only for equal tokens and labels in equal order."""
+    note: str | None = None
+    """What a reader must know, such as a best checkpoint that is no longer there."""
+
+
 class Result(Record, kw_only=True):
     """result.json: the final summary. The headline is the best validation."""
 
@@ -399,6 +418,8 @@ class Result(Record, kw_only=True):
     metric: Headline | None = None
     best: Evaluated | None = None
     final: Evaluated | None = None
+    test: TestScore | None = None
+    """Of `data.test`, scored once, when training had ended."""
     reached: dict[str, Reached | None] = {}
     parameters: Census = field(default_factory=Census)
     timing: StepTiming = field(default_factory=StepTiming)
@@ -452,12 +473,21 @@ class Predictions(Struct, omit_defaults=True):
     """Of MNLI's second half."""
 
 
-class Losses(Struct):
+class DocumentLosses(Struct):
+    """Summed loss and number of predicted tokens of each document, in the order of the text."""
+
+    losses: list[float]
+    tokens: list[int]
+
+
+class Losses(Struct, omit_defaults=True):
     """losses/step-N.json: summed loss and number of tokens of each validation sequence."""
 
     losses: list[float]
     tokens: list[int]
     step: int = 0
+    documents: DocumentLosses | None = None
+    """The same losses by document, for tokens of one document are not independent; None where no ends are marked."""
 
 
 class Notes(Record, kw_only=True):
