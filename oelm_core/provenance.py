@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import os
 import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 PACKAGES = (
     *("oelm-lab", "torch", "transformers", "tokenizers", "datasets", "numpy", "scipy"),
@@ -14,23 +17,41 @@ PACKAGES = (
 )
 
 
-@functools.lru_cache(maxsize=1)
-def git_commit() -> str | None:
-    """The commit of the checkout this package runs from, with `+changes` when files differ; None when installed."""
-    root = Path(__file__).resolve().parents[1]
+class CodeState(NamedTuple):
+    """The checkout this package runs from; both None when it is installed, or git does not answer."""
+
+    commit: str | None = None
+    """With `+changes` where the package's own files differ from it."""
+    diff: str | None = None
+    """Hash of those changes, so that two dirty trees can be told apart; None for a clean one."""
+
+
+def code_state(root: Path | None = None) -> CodeState:
+    """Of the files a worker would import now: tracked changes and untracked Python files of the package.
+
+    Looked up each time, for a screen stays open while its user edits.
+    """
+    root = root or Path(__file__).resolve().parents[1]
+    package = Path(__file__).parent.name
     if not (root / ".git").exists():
-        return None
+        return CodeState()
     try:
-        answer = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"],
-            capture_output=True,
-            text=True,
-            timeout=2,
-            check=True,
-        )
+        commit = _git(root, "rev-parse", "HEAD").decode().strip()
+        changes = _git(root, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--", package)
+        added = _git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", f"{package}/*.py").split(b"\0")
+        known = hashlib.sha256(changes)
+        for name in sorted(filter(None, added)):
+            content = (root / os.fsdecode(name)).read_bytes()
+            known.update(b"\0%s\0%d\0%s" % (name, len(content), content))
     except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip() or None
+        return CodeState()
+    dirty = bool(changes) or any(added)
+    return CodeState(f"{commit}+changes", known.hexdigest()[:16]) if dirty else CodeState(commit)
+
+
+def _git(root: Path, *words: str) -> bytes:
+    command = ["git", "-C", str(root), *words]
+    return subprocess.run(command, capture_output=True, timeout=5, check=True).stdout
 
 
 @functools.lru_cache(maxsize=1)

@@ -35,6 +35,8 @@ FINDINGS = {
     "order": "order of runs",
     "drift": "drift",
     "best-of-many": "best of many",
+    "search": "search",
+    "registration": "registration",
     # what was published
     "published-column": "published column",
     "published-one-seed": "one seed",
@@ -198,6 +200,29 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Search:
+    """What was tried for one arm, whether or not it is still there: counted from the ledger and the run folders."""
+
+    configurations: int = 0
+    runs: int = 0
+    failed: int = 0
+    diverged: int = 0
+    """Of the failed: those whose loss was no number any more."""
+    deleted: int = 0
+
+
+@dataclass(frozen=True)
+class Registered:
+    """The plan a study's table is held against."""
+
+    hash: str | None
+    """None when the study was never registered; then the plan is what the study's file says."""
+    when: float | None
+    deviations: tuple[str, ...] = ()
+    """What is not as planned, a sentence each; none: as registered."""
+
+
+@dataclass(frozen=True)
 class Group:
     """Arms that may be compared: one family, one data set, one model, one metric."""
 
@@ -212,6 +237,10 @@ class Group:
     audit: tuple[Finding, ...]
     same: tuple[str, ...] = ()
     """Settings found equal in all arms."""
+    search: dict[str, Search] = field(default_factory=dict)
+    """By arm."""
+    registered: Registered | None = None
+    """None for a table that is not a study's."""
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.id == name)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from oelm_core.config import Experiment, as_dict, config_hash, override
 from oelm_core.launch import launcher as launchers
-from oelm_core.provenance import git_commit, package_versions
+from oelm_core.provenance import code_state, package_versions
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Arrival, RunRecord, RunState
@@ -45,7 +45,7 @@ class RunRequest(Struct, frozen=True):
     def record(self, launcher: str, *, after: str | None, beside: str | None) -> RunRecord:
         """run.json; `after` and `beside` are ids by now."""
         config = {**as_dict(self.experiment), "seed": self.seed}
-        device = self.device.strip()
+        device, code = self.device.strip(), code_state()
         return RunRecord(
             preset=self.experiment.id,
             study=self.study,
@@ -64,7 +64,8 @@ class RunRequest(Struct, frozen=True):
             launcher=launcher,
             worker=os.environ.get("OELM_WORKER"),
             arrival=Arrival(process.boot_id(), process.since_boot()),
-            git_commit=git_commit(),
+            git_commit=code.commit,
+            git_diff=code.diff,
             versions=package_versions(),
             created=time.time(),
         )

@@ -98,6 +98,9 @@ class RunRecord(Record, kw_only=True):
     """Another worker than ours: a module, or the path of a script."""
     arrival: Arrival | None = None
     git_commit: str | None = None
+    """`+changes` at its end: the package's files differed from it."""
+    git_diff: str | None = None
+    """Hash of what differed; None for a clean tree, or where it is not known."""
     versions: dict[str, str] = {}
     created: float = 0.0
     imported: Origin | None = None
