@@ -9,41 +9,9 @@ from oelm_core.compare.arms import ArmEvidence
 from oelm_core.compare.audit_runs import audit_runs
 from oelm_core.compare.comparison import Finding, Grade
 from oelm_core.compare.control_presets import ControlPresets
-from oelm_core.compare.settings import LABELS, Config, Settings, settings_of, shown
+from oelm_core.compare.settings import LABELS, SETTINGS, Config, Settings, settings_of, shown
 from oelm_core.registry import is_orthonormal, models_language
 from oelm_core.runs.schema import setting
-
-# setting -> (grade, what it puts in doubt)
-RULES: dict[str, tuple[Grade, str]] = {
-    "data": ("breaks", "the arms answer different questions"),
-    "data_part": ("breaks", "the arms saw different amounts of data"),
-    "validation": ("breaks", "the arms are judged on different text"),
-    "max_length": ("confounds", "the arms see different contexts"),
-    "tokenizer": ("breaks", "tokens, and so perplexities and lengths, do not correspond"),
-    "model": ("breaks", "the networks differ"),
-    "shape": ("breaks", "the networks differ in size"),
-    "start": ("confounds", "one arm starts from pretrained weights and the other does not"),
-    "dropout": ("confounds", "regularisation may explain part of the gap"),
-    "duration": ("breaks", "one arm trained longer"),
-    "lr": ("confounds", "part of the gap may be the rate, not the method"),
-    "schedule": ("confounds", "part of the gap may be the schedule"),
-    "warmup": ("confounds", "part of the gap may be the schedule"),
-    "optimiser": ("confounds", "part of the gap may be the optimiser"),
-    "effective_batch": ("confounds", "the gradient noise per step differs"),
-    "accumulate": ("confounds", "times per step are not of the same work"),
-    "precision": ("confounds", "rounding and speed differ"),
-    "batching": ("confounds", "times per step are not of the same work"),
-    "compile": ("confounds", "times per step are not of the same code"),
-    "eval_every": ("confounds", "the best of more validations is a luckier best"),
-    "rates": ("confounds", "layers learn at different rates"),
-    "clock": ("breaks", "step times count different work, so no speed can be concluded"),
-}
-
-WORTH_SAYING = (
-    *("data", "validation", "max_length", "model", "start", "duration", "lr", "schedule", "warmup", "optimiser"),
-    *("effective_batch", "accumulate", "precision", "dropout", "eval_every"),
-)
-"""Settings a reader is glad to see named as equal."""
 
 
 def audit_pair(baseline: ArmEvidence, arm: ArmEvidence, controls: ControlPresets | None = None) -> list[Finding]:
@@ -91,13 +59,13 @@ def audit_baseline(baseline: ArmEvidence) -> list[Finding]:
 
 def _differences(one: ArmEvidence, other: ArmEvidence, controls: ControlPresets | None) -> Iterator[Finding]:
     first, second = settings_of(one.config), settings_of(other.config)
-    for name, (grade, doubt) in RULES.items():
-        a, b = first[name], second[name]
-        if a is None or b is None or a == b:
+    for name, rule in SETTINGS.items():
+        a, b, grade, doubt = first[name], second[name], rule.grade, rule.doubt
+        if grade is None or a is None or b is None or a == b:
             continue
         if name == "max_length" and models_language(other.config):
             grade, doubt = "breaks", "perplexities over different contexts do not compare"
-        if name in ("shape", "optimiser"):
+        if isinstance(a, dict) and isinstance(b, dict):
             a, b = _only_different(a, b)
         why = f"{LABELS[name]} {shown(name, a)} ({one.name}) vs {shown(name, b)} ({other.name}): {doubt}."
         yield _finding(grade, name, one, other, why, controls)
@@ -165,7 +133,8 @@ def equal_settings(arms: Sequence[ArmEvidence]) -> tuple[str, ...]:
     if len(arms) < 2:
         return ()
     first, *rest = [settings_of(arm.config) for arm in arms]
-    shared = [name for name in WORTH_SAYING if first[name] is not None and all(s[name] == first[name] for s in rest)]
+    worth_saying = (name for name, one in SETTINGS.items() if one.reassures)
+    shared = [name for name in worth_saying if first[name] is not None and all(s[name] == first[name] for s in rest)]
     labels = [LABELS[name] for name in shared]
     runs = [run for arm in arms for run in arm.runs]
     recorded = {

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oelm_core.compare.settings import LABELS
+from oelm_core.compare.settings import Grade as Grade
 
-Grade = Literal["breaks", "confounds", "note"]
 Verdict = Literal["met", "missed", "unknown", "no target"]
 GRADES: tuple[Grade, ...] = ("breaks", "confounds", "note")
 SCHEMA_VERSION = 1

@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from oelm_core.compare.settings import OWN, SETTINGS, Config, Settings, settings_of
+from oelm_core.compare.config_values import OWN, Config
+from oelm_core.compare.settings import SETTINGS, Settings, settings_of
 from oelm_core.registry import is_orthonormal
 from oelm_core.runs.schema import setting
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
-
-_LOOSE = {"clock", "eval_every", "batching", "compile", "tokenizer"}
-"""Settings that follow from others, or do not decide what a control shows."""
 
 
 class ControlPresets:
@@ -44,7 +42,8 @@ class ControlPresets:
 
 
 def _fits(candidate: Settings, wanted: Settings, exact: str) -> bool:
-    return all(_equal(candidate[key], value) for key, value in wanted.items() if key not in _LOOSE or key == exact)
+    decisive = (key for key, one in SETTINGS.items() if one.of_control or key == exact)
+    return all(_equal(candidate[key], wanted[key]) for key in decisive)
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -1,70 +1,193 @@
-"""A configuration read as the settings a reviewer would compare: effective batch, row norm, what Q/K started from.
-
-The one place of the comparison that knows the keys of a configuration.
-"""
+"""The settings a reviewer would compare: one row each, with what a difference in it means and what settles it."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from oelm_core.config.limits import steps_in_epochs
-from oelm_core.registry import INITIALISERS, is_orthonormal, models_language, start_of
+from oelm_core.compare import config_values as read
+from oelm_core.compare.config_values import OWN
+from oelm_core.compare.config_values import Config as Config
 from oelm_core.runs.schema import setting
 
-INIT_STD = 0.02
-"""Standard deviation of weights drawn from scratch."""
-OWN = "own"
-"""Row norm of Q/K weights left at whatever their pretrained norm was."""
-
-Config = dict[str, Any]
-"""A recorded or published configuration, shaped like a preset; what it does not say is unknown."""
+Grade = Literal["breaks", "confounds", "note"]
+"""breaks: the gap does not stand. confounds: something else may explain it."""
 Settings = dict[str, Any]
 """By the names in SETTINGS; None for what is unknown."""
 
 
 class Setting(NamedTuple):
+    """One row of the table: how it is read, how bad a difference in it is, who looks at it."""
+
     label: str
+    read: Callable[[Config], Any]
+    """Its value in a configuration; None where that does not say."""
+    grade: Grade | None = None
+    """Of a difference between two arms; None for what is under test, or is judged by a rule of its own."""
+    doubt: str = ""
+    """What a difference puts in doubt."""
     keys: tuple[str, ...] = ()
     """What `--set` changes it by."""
+    reassures: bool = False
+    """A reader is glad to see it named as equal."""
+    of_control: bool = True
+    """A control preset must share it; False where it follows from others, or does not decide what a control shows."""
+    of_recipe: bool = True
+    """Another value makes a result one of another recipe than the one that was published."""
 
 
+_BATCH = ("train.batch_size", "train.accumulate")
 SETTINGS = {
-    "data": Setting("data"),
-    "data_part": Setting("data used"),
-    "validation": Setting("validation split"),
-    "max_length": Setting("sequence length", ("data.max_length",)),
-    "tokenizer": Setting("tokenizer"),
-    "model": Setting("model"),
-    "shape": Setting("model sizes"),
-    "dropout": Setting("dropout", ("model.dropout",)),
-    "start": Setting("pretrained or from scratch"),
-    "duration": Setting("training length", ("train.max_steps", "train.epochs")),
-    "lr": Setting("learning rate", ("train.lr",)),
-    "schedule": Setting("schedule", ("train.schedule",)),
-    "warmup": Setting("warm-up", ("train.warmup_steps", "train.warmup_ratio")),
-    "optimiser": Setting("optimiser settings", ("train.weight_decay", "train.eps", "train.clip")),
-    "effective_batch": Setting("effective batch", ("train.batch_size", "train.accumulate")),
-    "accumulate": Setting("gradient accumulation", ("train.batch_size", "train.accumulate")),
-    "precision": Setting("precision", ("train.precision",)),
-    "batching": Setting("batching", ("train.batching",)),
-    "compile": Setting("torch.compile", ("train.compile",)),
-    "eval_every": Setting("validation interval", ("train.eval_every",)),
-    "qk_norm": Setting("init scale"),
-    "qk_from": Setting("row space"),
-    "init": Setting("initialisation"),
-    "freeze": Setting("frozen weights"),
-    "layers": Setting("layers acted on"),
-    "unfreeze": Setting("unfreezing"),
-    "rates": Setting("per-layer rates"),
-    "extras": Setting("extra attention parameters"),
-    "peer": Setting("peer method"),
-    "clock": Setting("clock"),
+    "data": Setting("data", read.at("data.name"), "breaks", "the arms answer different questions", reassures=True),
+    "data_part": Setting("data used", read.data_part, "breaks", "the arms saw different amounts of data"),
+    "text": Setting(
+        "text columns", read.or_default("data.text", "the set's own"), "breaks", "the arms read different text"
+    ),
+    "labels": Setting(
+        "labels", read.parts("data", "label", "labels", "classes"), "breaks", "the arms answer different questions"
+    ),
+    "validation": Setting(
+        "validation split", read.validation, "breaks", "the arms are judged on different text", reassures=True
+    ),
+    "test": Setting("test set", read.test_set, "breaks", "the arms are judged on different text"),
+    "max_length": Setting(
+        *("sequence length", read.at("data.max_length"), "confounds", "the arms see different contexts"),
+        keys=("data.max_length",),
+        reassures=True,
+    ),
+    "tokenizer": Setting(
+        *("tokenizer", read.tokenizer, "breaks", "tokens, and so perplexities and lengths, do not correspond"),
+        of_control=False,
+        of_recipe=False,
+    ),
+    "model": Setting("model", read.at("model.name"), "breaks", "the networks differ", reassures=True, of_recipe=False),
+    "arch": Setting("architecture", read.at("model.arch"), "breaks", "the networks differ"),
+    "shape": Setting("model sizes", read.at("model.shape"), "breaks", "the networks differ in size"),
+    "dropout": Setting(
+        *("dropout", read.at("model.dropout"), "confounds", "regularisation may explain part of the gap"),
+        keys=("model.dropout",),
+        reassures=True,
+    ),
+    "start": Setting(
+        *("pretrained or from scratch", read.start, "confounds"),
+        doubt="one arm starts from pretrained weights and the other does not",
+        reassures=True,
+    ),
+    "duration": Setting(
+        *("training length", read.duration, "breaks", "one arm trained longer"),
+        keys=("train.max_steps", "train.epochs"),
+        reassures=True,
+    ),
+    "lr": Setting(
+        *("learning rate", read.at("train.lr"), "confounds", "part of the gap may be the rate, not the method"),
+        keys=("train.lr",),
+        reassures=True,
+    ),
+    "schedule": Setting(
+        *("schedule", read.at("train.schedule"), "confounds", "part of the gap may be the schedule"),
+        keys=("train.schedule",),
+        reassures=True,
+    ),
+    "warmup": Setting(
+        *("warm-up", read.warmup, "confounds", "part of the gap may be the schedule"),
+        keys=("train.warmup_steps", "train.warmup_ratio"),
+        reassures=True,
+    ),
+    "optimiser": Setting(
+        *("optimiser settings", read.parts("train", "weight_decay", "betas", "eps", "clip"), "confounds"),
+        doubt="part of the gap may be the optimiser",
+        keys=("train.weight_decay", "train.eps", "train.clip"),
+        reassures=True,
+    ),
+    "effective_batch": Setting(
+        *("effective batch", read.effective_batch, "confounds", "the gradient noise per step differs"),
+        keys=_BATCH,
+        reassures=True,
+    ),
+    "accumulate": Setting(
+        *("gradient accumulation", read.at("train.accumulate"), "confounds", "times per step are not of the same work"),
+        keys=_BATCH,
+        reassures=True,
+    ),
+    "precision": Setting(
+        *("precision", read.at("train.precision"), "confounds", "rounding and speed differ"),
+        keys=("train.precision",),
+        reassures=True,
+        of_recipe=False,
+    ),
+    "batching": Setting(
+        *("batching", read.batching, "confounds", "times per step are not of the same work"),
+        keys=("train.batching",),
+        of_control=False,
+        of_recipe=False,
+    ),
+    "compile": Setting(
+        *("torch.compile", read.at("train.compile"), "confounds", "times per step are not of the same code"),
+        keys=("train.compile",),
+        of_control=False,
+        of_recipe=False,
+    ),
+    "eval_every": Setting(
+        *("validation interval", read.at("train.eval_every"), "confounds"),
+        doubt="the best of more validations is a luckier best",
+        keys=("train.eval_every",),
+        reassures=True,
+        of_control=False,
+        of_recipe=False,
+    ),
+    "qk_norm": Setting("init scale", read.of_method(read.qk_norm)),
+    "qk_from": Setting("row space", read.of_method(read.qk_from)),
+    "init": Setting("initialisation", read.of_method(read.at("method.init"))),
+    "freeze": Setting("frozen weights", read.of_method(read.freeze)),
+    "layers": Setting("layers acted on", read.of_method(read.layers)),
+    "unfreeze": Setting("unfreezing", read.of_method(read.at("method.unfreeze"))),
+    "rates": Setting(
+        *("per-layer rates", read.of_method(read.rates), "confounds", "layers learn at different rates"),
+        keys=("method.qk_lr", "method.layer_decay"),
+    ),
+    "extras": Setting(
+        *("extra attention parameters", read.of_method(read.extras), "confounds"),
+        doubt="part of the gap may be what these learnt, with Q/K frozen or not",
+    ),
+    "peer": Setting("peer method", read.of_method(read.at("method.peer"))),
+    "clock": Setting(
+        *("clock", read.clock, "breaks", "step times count different work, so no speed can be concluded"),
+        of_control=False,
+        of_recipe=False,
+    ),
 }
+"""Everything that is compared between two configurations; a new setting is one row here."""
 LABELS = {name: one.label for name, one in SETTINGS.items()}
+
+
+def settings_of(config: Config) -> Settings:
+    """Settings by name, None where the configuration does not say. Works on partial (imported, as-run) ones too."""
+    return {name: one.read(config) for name, one in SETTINGS.items()}
+
+
+def shown(name: str, value: Any) -> str:
+    """A setting's value as a reader writes it.
+
+    >>> shown("lr", 0.0003)
+    '3e-4'
+    """
+    if value is None:
+        return "unknown"
+    if name == "lr":
+        return f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-")
+    if name == "qk_norm":
+        return "as pretrained" if value == OWN else f"{value:.2f}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {part}" for key, part in value.items()) or "none"
+    if isinstance(value, (list, tuple)):
+        return " + ".join(str(part) for part in value) or "none"
+    return str(value)
+
+
+# -- what else a configuration says ------------------------------------------------------------------------------------
+
 PARTS = ("model", "data", "method", "train")
 """Parts of a configuration that decide a result."""
 
@@ -74,140 +197,13 @@ def readable_config(config: Config) -> Config:
     return {key: value for key, value in config.items() if key not in PARTS or isinstance(value, dict)}
 
 
-def settings_of(config: Config) -> Settings:
-    """Settings by name, None where the configuration does not say. Works on partial (imported, as-run) ones too."""
-    data, train = setting(config, "data", {}), setting(config, "train", {})
-    batch, accumulate = train.get("batch_size"), train.get("accumulate")
-    return {
-        "data": data.get("name"),
-        "data_part": {key: data.get(key) for key in ("max_tokens", "limit") if data.get(key) is not None} or "all",
-        "validation": _validation(data),
-        "max_length": data.get("max_length"),
-        "tokenizer": data.get("tokenizer"),
-        "model": setting(config, "model.name"),
-        "shape": setting(config, "model.shape"),
-        "dropout": setting(config, "model.dropout"),
-        "start": _start(config),
-        "duration": _duration(config),
-        "lr": train.get("lr"),
-        "schedule": train.get("schedule"),
-        "warmup": _warmup(train),
-        "optimiser": {key: train.get(key) for key in ("weight_decay", "betas", "eps", "clip") if key in train} or None,
-        "effective_batch": batch * (accumulate or 1) if batch else None,
-        "accumulate": accumulate,
-        "precision": train.get("precision"),
-        "batching": None if models_language(config) else train.get("batching"),
-        "compile": train.get("compile"),
-        "eval_every": train.get("eval_every"),
-        **_method_settings(config),
-        "clock": _clock(config),
-    }
-
-
-def _method_settings(config: Config) -> Settings:
-    method = setting(config, "method", {})
-    if "init" not in method:  # an imported run that does not say
-        return dict.fromkeys(("qk_norm", "qk_from", "init", "freeze", "layers", "unfreeze", "rates", "extras", "peer"))
-    touches = method["init"] != "none" or bool(method.get("freeze"))
-    return {
-        "qk_norm": qk_norm(config),
-        "qk_from": _qk_from(config),
-        "init": method["init"],
-        "freeze": sorted(method["freeze"] or []) if "freeze" in method else None,
-        "layers": method.get("layers", "all") if touches else "all",
-        "unfreeze": method.get("unfreeze"),
-        "rates": (method.get("qk_lr", 1.0), method.get("layer_decay", 1.0)),
-        "extras": {key: value for key, value in (method.get("extras") or {}).items() if value},
-        "peer": method.get("peer"),
-    }
-
-
-def _start(config: Config) -> str | None:
-    return None if config.get("model") == {} else start_of(config)  # of an imported run that does not say
-
-
-def _qk_from(config: Config) -> str | None:
-    """Whether Q/K keep the pretrained row space, or start from a random draw."""
-    start, init = _start(config), setting(config, "method.init", "none")
-    if start is None:
-        return None
-    if start == "scratch":
-        return "random"
-    if init == "none":
-        return "pretrained"
-    known = INITIALISERS.get(str(init))
-    fresh = setting(config, "method.from") == "gaussian" or (known is not None and not known.has_source)
-    return "random" if fresh else "pretrained"
-
-
-def qk_norm(config: Config) -> float | str | None:
-    """Norm of a Q/K row at the start: a number, `own` for pretrained norms, None when it cannot be told.
-
-    >>> round(qk_norm({"family": "gpt", "model": {"shape": {"d_model": 512}}, "method": {"init": "none"}}), 2)
-    0.45
-    """
-    width = setting(config, "model.shape.d_model")
-    scale, init = setting(config, "method.scale", "unit"), setting(config, "method.init", "none")
-    if init == "none" or scale == "keep":
-        if _start(config) == "scratch":
-            return INIT_STD * math.sqrt(width) if width else None
-        return OWN
-    if scale == "unit":
-        return 1.0
-    if is_orthonormal(init):
-        return float(scale)
-    return float(scale) * math.sqrt(width) if width else None
-
-
-def steps_of(config: Config) -> int | None:
-    """Optimiser steps, from max_steps, or from epochs when the number of training examples is known."""
-    train, data = setting(config, "train", {}), setting(config, "data", {})
-    if train.get("max_steps"):
-        return int(train["max_steps"])
-    examples, epochs, batch = data.get("train_examples"), train.get("epochs"), train.get("batch_size")
-    if not (examples and epochs and batch):
-        return None
-    examples = min(examples, data.get("limit") or examples)
-    return steps_in_epochs(epochs, examples, batch * (train.get("accumulate") or 1))
-
-
-def _duration(config: Config) -> str | None:
-    steps, epochs = steps_of(config), setting(config, "train.epochs")
-    if steps:
-        return f"{steps:,} steps"
-    return f"{epochs:g} epochs" if epochs else None
-
-
-def _clock(config: Config) -> str | None:
-    """What one tick of the run's clock was: an optimiser step, unless an author's run says otherwise."""
-    if "clock" in config and config["clock"] is None:
-        return None
-    clock = config.get("clock")
-    if isinstance(clock, Mapping):
-        clock = clock.get("per") or clock.get("unit") or clock.get("counts")
-    return str(clock).replace("_", "-").replace(" ", "-") if clock else "optimiser-step"
-
-
-def _validation(data: Config) -> str | None:
-    kind: str | None = data.get("validation")
-    if kind in (None, "split"):
-        return kind
-    text = f"{kind} {data.get('validation_fraction')}"
-    return f"{text}, seed {data.get('validation_seed')}" if kind == "random" else text
-
-
-def _warmup(train: Config) -> str | None:
-    if train.get("warmup_steps") is not None:
-        return f"{train['warmup_steps']:,} steps"
-    return f"{train['warmup_ratio']:.0%}" if train.get("warmup_ratio") is not None else None
-
-
 def is_untouched(config: Config) -> bool:
     """Whether a configuration leaves the network as it is: a baseline's."""
     method = setting(config, "method", {})
     if "init" not in method:  # imported: only its name tells
         return bool(method.get("name") == "baseline")
-    return bool(method["init"] == "none" and not method.get("freeze") and not method.get("peer"))
+    acts = method["init"] != "none" or method.get("freeze") or method.get("peer")
+    return not acts and read.extras(config) == "none"
 
 
 def config_differences(one: Config, other: Config) -> list[str]:
@@ -260,22 +256,3 @@ def substituted_model(config: Config) -> str | None:
         return None
     telling = parts[-1].lower() not in _PLAIN and not re.fullmatch(r"(step-\d+|[0-9a-f]{16,})", parts[-1])
     return parts[-1] if telling else "/".join(parts[-2:])
-
-
-def shown(name: str, value: Any) -> str:
-    """A setting's value as a reader writes it.
-
-    >>> shown("lr", 0.0003)
-    '3e-4'
-    """
-    if value is None:
-        return "unknown"
-    if name == "lr":
-        return f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-")
-    if name == "qk_norm":
-        return "as pretrained" if value == OWN else f"{value:.2f}"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {part}" for key, part in value.items()) or "none"
-    if isinstance(value, (list, tuple)):
-        return " + ".join(str(part) for part in value) or "none"
-    return str(value)

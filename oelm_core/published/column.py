@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, sort_findings
-from oelm_core.compare.settings import LABELS, settings_of, shown, substituted_model
+from oelm_core.compare.settings import SETTINGS, settings_of, shown, substituted_model
 from oelm_core.config import as_dict
 from oelm_core.formatting import listed
 from oelm_core.published.audit import audit_published
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from oelm_core.config import Experiment
     from oelm_core.config.catalogue import Catalogue
 
-_LOOSE = {"clock", "eval_every", "batching", "compile", "tokenizer", "precision", "model"}
-"""Settings that do not make a result one of another recipe."""
 _REFUTES_RESULT = ("untouched-baseline", "granularity", "best-below-curve", "perplexity-and-loss")
 _REFUTES_TIME = ("step-time", "step-time-x-steps", "clock")
 """Codes of findings that break the published headline metric, or the published step time."""
@@ -91,9 +89,9 @@ def _deviations(arm: Arm, preset: Experiment | None) -> Deviations:
         total = arm.mean("total")
         size = f" ({total:,.0f} parameters)" if total else ""
         found.append(("network", f"network {other}{size}, not {preset.model.name}"))
-    for name, label in LABELS.items():
-        if name not in _LOOSE and ours[name] is not None and ours[name] != theirs[name]:
-            found.append((name, f"{label} {shown(name, ours[name])}, not {shown(name, theirs[name])}"))
+    for name, one in SETTINGS.items():
+        if one.of_recipe and ours[name] is not None and ours[name] != theirs[name]:
+            found.append((name, f"{one.label} {shown(name, ours[name])}, not {shown(name, theirs[name])}"))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from oelm_core.compare.comparison import Finding
-from oelm_core.compare.settings import Config, steps_of
+from oelm_core.compare.config_values import Config, steps_of
 from oelm_core.compare.statistics import interleaved, trend
 from oelm_core.formatting import chance, duration_words, listed, percent, relative
 from oelm_core.published.figures import Figure, cited, derived, mean_figure, named, sources

@@ -13,7 +13,8 @@ from oelm_core.compare.arms import ArmEvidence
 from oelm_core.compare.audit import audit_pair
 from oelm_core.compare.audit_runs import FACTS
 from oelm_core.compare.comparison import FINDINGS, Finding
-from oelm_core.compare.settings import qk_norm, settings_of
+from oelm_core.compare.config_values import qk_norm
+from oelm_core.compare.settings import settings_of
 from oelm_core.config import as_dict
 from oelm_core.config.catalogue import Catalogue
 from tests.run_factory import BERT, FROZEN, GPT, RANDOM, experiment, write_run

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oelm_core.compare.settings import steps_of
+from oelm_core.compare.config_values import steps_of
 from oelm_core.config import Claim, Experiment, Method, Published, Study, Train, as_dict, config_hash, merge, override
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.config.limits import planned_steps
