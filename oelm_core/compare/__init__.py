@@ -1,18 +1,21 @@
 """Comparison of runs, computed from their folders, never typed.
 
-evidence (what a run proves) -> arms -> statistics, significance -> audit (settings), audit_runs -> build.
+evidence (what a run proves) -> arms -> statistics, significance -> audit (settings), audit_runs -> build -> draws.
 What the author published is added by whoever shows it: `oelm_core.published.column`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oelm_core.compare.arms import newest_per_seed, study_runs
 from oelm_core.compare.build import build_comparison
 from oelm_core.compare.comparison import Arm, ComparedStudy, Comparison, Finding, Group, Measure, Pair, SignificanceTest
+from oelm_core.compare.draws import with_tuning
 from oelm_core.compare.evidence import gather
+from oelm_core.runs.store import list_runs
 
 if TYPE_CHECKING:
     from oelm_core.config import Study
@@ -38,7 +41,10 @@ def compare_runs(runs: Sequence[Run], catalogue: Catalogue, *, baseline: str | N
     `baseline`: a run id, a prefix of one, or a preset. Raises NotFound when there is nothing at all to compare.
     """
     evidence, notes = newest_per_seed(gather(run) for run in runs)
-    return build_comparison(evidence, catalogue, list(catalogue.experiments), notes, asked=baseline)
+    comparison = build_comparison(evidence, catalogue, list(catalogue.experiments), notes, asked=baseline)
+    if not any(run.tuning for run in runs):
+        return comparison
+    return with_tuning(comparison, list_runs(Path(runs[0].path).parent))  # the draws that were not asked for count too
 
 
 def compare_study(
@@ -47,4 +53,4 @@ def compare_study(
     """The finished runs of a study's presets, the newest per configuration and seed; the rest are footnoted."""
     evidence, notes = study_runs(study, runs)
     about = ComparedStudy(study.id, study.title, study.question, study.table, tuple(study.seeds))
-    return build_comparison(evidence, catalogue, study.arms, notes, asked=baseline, study=about)
+    return with_tuning(build_comparison(evidence, catalogue, study.arms, notes, asked=baseline, study=about), runs)

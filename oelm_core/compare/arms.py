@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from oelm_core.compare.comparison import Arm, Measure, SeedCurve
+from oelm_core.compare.draws import without_draws
 from oelm_core.compare.evidence import Evidence, gather, is_finite
 from oelm_core.compare.settings import Config, config_differences, is_untouched, substituted_model
 from oelm_core.errors import NotFound
@@ -62,8 +63,9 @@ def study_runs(study: Study, runs: Sequence[Run]) -> tuple[list[Evidence], list[
     An arm with no finished run is kept without numbers, so that the table says what became of it.
     """
     presets = {preset.lower() for preset in study.arms}
-    mine = [run for run in runs if run.preset.lower() in presets]
+    mine, tuned = without_draws(study, [run for run in runs if run.preset.lower() in presets])
     kept, notes = newest_per_seed(gather(run) for run in mine if run.state == "finished")
+    notes += tuned
     for arm in study.arms:
         rest = [run for run in mine if run.preset.lower() == arm.lower() and run.state != "finished"]
         done = any(e.preset.lower() == arm.lower() for e in kept)

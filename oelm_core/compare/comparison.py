@@ -37,6 +37,7 @@ FINDINGS = {
     "best-of-many": "best of many",
     "search": "search",
     "registration": "registration",
+    "tuning": "tuning",
     # what was published
     "published-column": "published column",
     "published-one-seed": "one seed",
@@ -140,6 +141,27 @@ class SeedCurve:
 
 
 @dataclass(frozen=True)
+class ArmTuning:
+    """How an arm's setting was found: the draws of a tuning, and what they would have found had there been fewer."""
+
+    id: str
+    draws: int
+    """Over all tunings of the arm in this study."""
+    failed: int
+    """Draws of this tuning that failed or diverged; each counts as the worst value of any arm."""
+    pruned: int
+    """Draws that the pruner stopped; each counts with its best validation until then."""
+    chosen: int | None
+    """The point that runs on fresh seeds; None while there is none."""
+    settings: tuple[str, ...] = ()
+    """Of the chosen point, as texts of --set."""
+    values: tuple[float | None, ...] = ()
+    """Validation of each draw of this tuning, by point; None where it failed."""
+    expected_best: tuple[float, ...] = ()
+    """After m = 1, 2, ... draws, without replacement."""
+
+
+@dataclass(frozen=True)
 class Arm:
     """Runs of one configuration over seeds, and what was measured on them."""
 
@@ -166,6 +188,7 @@ class Arm:
     versions: dict[str, str] = field(default_factory=dict)
     git_commit: str | None = None
     commands: tuple[str, ...] = ()
+    tuning: ArmTuning | None = None
 
     def mean(self, name: str) -> float | None:
         """Mean of a measure, or None when it is unknown."""

@@ -15,7 +15,7 @@ from oelm_core.launch import launcher as launchers
 from oelm_core.provenance import code_state, package_versions
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.schema import Arrival, RunRecord, RunState
+from oelm_core.runs.schema import Arrival, RunRecord, RunState, Tuning
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
@@ -41,6 +41,7 @@ class RunRequest(Struct, frozen=True):
     slurm: tuple[str, ...] = ()
     """Texts of --slurm."""
     command: tuple[str, ...] = ()
+    tuning: Tuning | None = None
 
     def record(self, launcher: str, *, after: str | None, beside: str | None) -> RunRecord:
         """run.json; `after` and `beside` are ids by now."""
@@ -68,6 +69,7 @@ class RunRequest(Struct, frozen=True):
             git_diff=code.diff,
             versions=package_versions(),
             created=time.time(),
+            tuning=self.tuning,
         )
 
 

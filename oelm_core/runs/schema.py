@@ -69,6 +69,17 @@ class Origin(Struct):
 # -- run.json --------------------------------------------------------------------------------------------------------
 
 
+class Tuning(Struct, frozen=True):
+    """Which tuning a run belongs to. A draw tries a point; the chosen point then runs on fresh seeds."""
+
+    id: str
+    role: Literal["draw", "chosen"]
+    point: int
+    """Its number among the points, which are the same for all arms; the first is 1."""
+    settings: tuple[str, ...] = ()
+    """The point, as texts of --set."""
+
+
 class RunRecord(Record, kw_only=True):
     """run.json: what was asked for. Written once, by the launcher or by an import."""
 
@@ -104,6 +115,7 @@ class RunRecord(Record, kw_only=True):
     versions: dict[str, str] = {}
     created: float = 0.0
     imported: Origin | None = None
+    tuning: Tuning | None = None
 
     def setting(self, key: str, default: Any = None) -> Any:
         """A setting by its dotted key: `setting("train.lr")`."""

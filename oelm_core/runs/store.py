@@ -19,10 +19,10 @@ from oelm_core.home import runs_dir
 from oelm_core.metric import default_metric, metric_named
 from oelm_core.runs.folder import RUN_ID, RunFolder, read_record, replace_file
 from oelm_core.runs.metrics_file import MetricsReader
-from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, RunState, encode, setting
+from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, RunState, Tuning, encode, setting
 from oelm_core.runs.status import ENDED, FINAL, Observer, RunStatus, derive, observer
 
-INDEX_SCHEMA = 2
+INDEX_SCHEMA = 3
 WORTH_WRITING = 50
 """Runs that ended or went since the index was written, from which it is written again."""
 
@@ -60,6 +60,7 @@ class Run(Struct, frozen=True, dict=True):
     ended: float | None = None
     launcher: str = "local"
     attempt: int = 0
+    tuning: Tuning | None = None
 
     @functools.cached_property
     def folder(self) -> RunFolder:
@@ -83,6 +84,11 @@ class Run(Struct, frozen=True, dict=True):
     @property
     def is_over(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def is_draw(self) -> bool:
+        """Whether it only tried a point of a tuning: no arm of a table."""
+        return self.tuning is not None and self.tuning.role == "draw"
 
 
 def list_runs(root: Path | None = None) -> list[Run]:
@@ -228,6 +234,7 @@ def _assemble(
         ended=state.ended,
         launcher=record.launcher,
         attempt=state.attempt,
+        tuning=record.tuning,
     )
 
 

@@ -82,7 +82,7 @@ def _compared(found: Catalogue, names: list[str], every: bool, baseline: str | N
     from oelm_core.runs.store import find_run, list_runs
 
     if every:
-        return compare_runs(list_runs(), found, baseline=baseline)
+        return compare_runs([run for run in list_runs() if not run.is_draw], found, baseline=baseline)
     if not names:
         raise BadInput("name a study or runs to compare, for example: oelm compare demo. See: oelm presets, oelm runs.")
     if len(names) == 1:

@@ -77,7 +77,10 @@ def _is_done(arm: Experiment) -> bool:
 
     wanted = config_hash(as_dict(arm))
     return any(
-        run.state == "finished" and run.seed == DEMO_SEED and run.config_hash == wanted and not run.imported
+        run.state == "finished"
+        and run.seed == DEMO_SEED
+        and run.config_hash == wanted
+        and not (run.imported or run.tuning)
         for run in list_runs()
     )
 
