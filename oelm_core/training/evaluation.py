@@ -9,9 +9,12 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from oelm_core.runs.schema import Losses, Predictions
 from oelm_core.scores import SCORES, confusion
+from oelm_core.training.distributed import Ranks
+from oelm_core.training.supervision import Interrupted, StopRequest
 
 T = TypeVar("T")
 
@@ -54,6 +57,26 @@ class LargestBatch:
             at += self.joined
             if at < len(batches) and (self._most is None or 2 * self.joined <= self._most):
                 self.joined *= 2
+
+
+@torch.no_grad()
+def forward_all(
+    largest: LargestBatch,
+    batches: list[np.ndarray],
+    forward: Callable[[np.ndarray], Tensor],
+    ranks: Ranks,
+    stop: StopRequest,
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(examples, what forward found of them) for all batches, which ranks share out."""
+
+    def unless_stopped(chosen: np.ndarray) -> Tensor:
+        if stop.number and ranks.world == 1:
+            raise Interrupted
+        return forward(chosen)
+
+    mine = list(largest.over(batches[ranks.rank :: ranks.world], unless_stopped))
+    parts = ranks.gather([(chosen, found.cpu().numpy()) for chosen, found in mine])
+    return [found for part in parts for found in part]
 
 
 def classification(labels: np.ndarray, predictions: np.ndarray, losses: np.ndarray, classes: int) -> dict[str, float]:

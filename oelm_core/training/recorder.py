@@ -14,7 +14,7 @@ from torch import Tensor
 from oelm_core.config import Experiment
 from oelm_core.formatting import exact_duration
 from oelm_core.method.attention_stats import is_of_batch
-from oelm_core.runs.evaluations import step_of
+from oelm_core.runs.evaluations import step_file, step_of
 from oelm_core.runs.folder import RunFolder, replace_file
 from oelm_core.runs.metrics_file import MetricsWriter, cut_lines
 from oelm_core.runs.schema import Misfit, Predictions, Result, Sample, WorkerProgress, decode, decode_metric, encode
@@ -66,11 +66,11 @@ class Recorder:
         if not self._metrics:
             return
         self._metrics.write("eval", step, **found.values, seconds=round(seconds, 3))
-        if best:
-            found.details.step = step
-            folder = self.folder.predictions if isinstance(found.details, Predictions) else self.folder.losses
-            folder.mkdir(exist_ok=True)
-            replace_file(folder / f"step-{step}.json", encode(found.details) + b"\n", durable=False)
+        # Of every evaluation, not only of the best: choosing on one half and scoring on the other needs them all.
+        found.details.step = step
+        folder = self.folder.predictions if isinstance(found.details, Predictions) else self.folder.losses
+        folder.mkdir(exist_ok=True)
+        replace_file(step_file(folder, step), encode(found.details) + b"\n", durable=False)
         shown = "  ".join(f"{name} {value:.4f}" for name, value in found.values.items())
         self.say(f"step {step} validation  {shown}  ({seconds:.1f} s){'  best so far' if best else ''}")
 

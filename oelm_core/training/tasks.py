@@ -16,13 +16,14 @@ from oelm_core.config import Experiment
 from oelm_core.data import classification, language, packing
 from oelm_core.data.classification import ClassificationData, Examples
 from oelm_core.data.language import LanguageData, sequence_count, sequences
-from oelm_core.runs.schema import DataFacts, Losses, Predictions, Sample
+from oelm_core.runs.schema import DataFacts, Predictions, Sample
 from oelm_core.training import evaluation
 from oelm_core.training.distributed import Ranks
 from oelm_core.training.evaluation import Evaluation, LargestBatch
 from oelm_core.training.precision import Precision
 from oelm_core.training.schedule import BatchPlan, dropout_seed, in_batches, seed_draws, share
-from oelm_core.training.supervision import Interrupted, StopRequest
+from oelm_core.training.supervision import StopRequest
+from oelm_core.training.text_scores import TextScorer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -98,26 +99,6 @@ def _rank_share(chosen: np.ndarray, ranks: Ranks) -> tuple[np.ndarray, float]:
     """
     mine = share(chosen, ranks.rank, ranks.world)
     return (mine, 1.0) if len(mine) else (chosen[:1], 0.0)
-
-
-@torch.no_grad()
-def _forward_all(
-    largest: LargestBatch,
-    batches: list[np.ndarray],
-    forward: Callable[[np.ndarray], Tensor],
-    ranks: Ranks,
-    stop: StopRequest,
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(examples, what forward found of them) for all batches, which ranks share out."""
-
-    def unless_stopped(chosen: np.ndarray) -> Tensor:
-        if stop.number and ranks.world == 1:
-            raise Interrupted
-        return forward(chosen)
-
-    mine = list(largest.over(batches[ranks.rank :: ranks.world], unless_stopped))
-    parts = ranks.gather([(chosen, found.cpu().numpy()) for chosen, found in mine])
-    return [found for part in parts for found in part]
 
 
 # -- classification ----------------------------------------------------------------------------------------------------
@@ -199,7 +180,9 @@ class ClassificationTask:
 
         by_length = np.argsort(-examples.lengths, kind="stable")  # alike lengths together: less padding
         predictions, losses = np.empty((2, len(examples)))
-        for chosen, found in _forward_all(self.largest, in_batches(by_length, self.eval_batch), forward, ranks, stop):
+        for chosen, found in evaluation.forward_all(
+            self.largest, in_batches(by_length, self.eval_batch), forward, ranks, stop
+        ):
             predictions[chosen], losses[chosen] = found
         return predictions.astype(np.int64), losses
 
@@ -252,8 +235,8 @@ class LanguageTask:
         train = experiment.train
         count = sequence_count(data.train, self.length)
         self.plan = BatchPlan(count, train.batch_size, train.accumulate, experiment.seed)
-        self.eval_batch = train.eval_batch_size or train.batch_size
-        self.largest = LargestBatch(most=1 if train.eval_batch_size else None)
+        self.scorer = TextScorer(self.length, train.eval_batch_size or train.batch_size, bool(train.eval_batch_size))
+        self.validation = self.scorer.text(data.validation, data.end_token, tokenizer)
         self.note: str | None = None
 
     def load(self, step: int, ranks: Ranks) -> StepBatch[TextPart]:
@@ -277,27 +260,8 @@ class LanguageTask:
         ).loss
         return loss * weight
 
-    @torch.no_grad()
     def evaluate(self, model: nn.Module, ranks: Ranks, precision: Precision, stop: StopRequest) -> Evaluation:
-        """Every validation token but the first is predicted once; the last sequence may be short."""
-        text, length = self.data.validation, self.length
-        whole = sequence_count(text, length)
-        batches = in_batches(np.arange(whole), self.eval_batch)
-
-        def forward(chosen: np.ndarray) -> Tensor:
-            inputs, targets = map(torch.from_numpy, sequences(text, chosen, length))
-            return _sequence_losses(model, inputs, targets, ranks.device, precision)
-
-        sums = np.zeros(whole)
-        for chosen, losses in _forward_all(self.largest, batches, forward, ranks, stop):
-            sums[chosen] = losses
-        tokens = np.full(whole, length)
-        rest = np.asarray(text[whole * length :], np.int64)
-        if len(rest) > 1:
-            inputs, targets = torch.from_numpy(rest[None, :-1]), torch.from_numpy(rest[None, 1:])
-            last = _sequence_losses(model, inputs, targets, ranks.device, precision).cpu().numpy()
-            sums, tokens = np.append(sums, last), np.append(tokens, len(rest) - 1)
-        return Evaluation(evaluation.language(sums, tokens), Losses(sums.tolist(), tokens.tolist()))
+        return self.scorer.score(self.validation, model, ranks, precision, stop)
 
     @torch.no_grad()
     def samples(self, model: Any, step: int, precision: Precision) -> list[Sample]:
@@ -349,10 +313,3 @@ class LanguageTask:
             eval_examples=whole + (len(self.data.validation) - 1 > whole * self.length),
             eval_tokens=len(self.data.validation) - 1,
         )
-
-
-def _sequence_losses(model: Any, inputs: Tensor, targets: Tensor, device: torch.device, precision: Precision) -> Tensor:
-    """Summed loss of each sequence `[B]`, float64."""
-    with precision.autocast():
-        losses: Tensor = model.token_losses(inputs.to(device), targets.to(device))
-    return losses.double().sum(-1)

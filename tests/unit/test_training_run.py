@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from oelm_core.runs.evaluations import kept_losses, kept_predictions
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.runs.schema import Outcome
@@ -76,21 +77,26 @@ def test_the_result_holds_the_best_evaluation_and_what_it_cost(
     assert result["memory"]["host_peak"] > 0
 
 
-def test_predictions_are_kept_for_the_best_evaluation(trained: dict[str, Trained]) -> None:
+def test_predictions_of_every_evaluation_are_kept_and_give_its_accuracy(trained: dict[str, Trained]) -> None:
     folder, *_ = trained["bert"]
-    best = json.loads((folder.path / "result.json").read_text())["best"]
-    newest = max(folder.predictions.iterdir(), key=lambda file: int(file.stem.split("-")[1]))
-    kept = json.loads(newest.read_text())
-    assert kept["step"] == best["step"]
-    right = sum(a == b for a, b in zip(kept["labels"], kept["predictions"], strict=True))
-    assert right / len(kept["labels"]) == pytest.approx(best["accuracy"])
+    evaluated = {line.step: line.values["accuracy"] for line in read_metrics(folder.metrics, "eval")}
+    kept = kept_predictions(folder)
+    assert [one.step for one in kept] == list(evaluated) == [5, 10, 12]
+    for one in kept:
+        right = sum(a == b for a, b in zip(one.labels, one.predictions, strict=True))
+        assert right / len(one.labels) == pytest.approx(evaluated[one.step])
 
 
-def test_sequence_losses_add_up_to_the_perplexity(trained: dict[str, Trained]) -> None:
+def test_losses_of_every_evaluation_are_kept_by_sequence_and_by_document(trained: dict[str, Trained]) -> None:
     folder, *_ = trained["gpt"]
-    best = json.loads((folder.path / "result.json").read_text())["best"]
-    kept = json.loads((folder.losses / f"step-{best['step']}.json").read_text())
-    assert sum(kept["losses"]) / sum(kept["tokens"]) == pytest.approx(best["loss"])
+    evaluated = {line.step: line.values["loss"] for line in read_metrics(folder.metrics, "eval")}
+    kept = kept_losses(folder)
+    assert [one.step for one in kept] == list(evaluated) == [5, 10, 12]
+    for one in kept:
+        assert one.documents is not None
+        assert len(one.documents.tokens) == 4  # stories of the validation file
+        for part in (one, one.documents):
+            assert sum(part.losses) / sum(part.tokens) == pytest.approx(evaluated[one.step], abs=1e-5)
 
 
 def test_a_gpt_tells_samples_at_each_evaluation(trained: dict[str, Trained]) -> None:
