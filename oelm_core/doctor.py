@@ -37,7 +37,7 @@ class Diagnosis:
 
 def examine() -> Iterator[Diagnosis]:
     """Every check in turn, each as soon as it is known. One that breaks is itself found bad; the others continue."""
-    for check in (_python, _torch, _nvml, _home, _cache, _datasets, _slurm, _terminal):
+    for check in (_python, _torch, _nvml, _home, _ledger, _cache, _datasets, _slurm, _terminal):
         try:
             yield from check()
         except Exception as error:
@@ -115,6 +115,17 @@ def _home() -> Iterator[Diagnosis]:
     free = shutil.disk_usage(existing).free
     fix = "" if free >= ROOM else "a GPT run keeps about 1.5 GiB of checkpoints: free some, or move OELM_HOME"
     yield Diagnosis("disk", "warn" if fix else "good", f"{size(free)} free at {existing}", fix)
+
+
+def _ledger() -> Iterator[Diagnosis]:
+    from oelm_core.runs.ledger import read_ledger
+
+    ledger = read_ledger()
+    for place in ledger.breaks:
+        fix = "its counts of what was tried are not complete any more; restore the file from a copy if there is one"
+        yield Diagnosis("ledger", "warn", f"{ledger.path}: {place}", fix)
+    if not ledger.breaks:
+        yield Diagnosis("ledger", "good", f"{len(ledger.events)} events in {ledger.path}, the chain is whole")
 
 
 def _cache() -> Iterator[Diagnosis]:

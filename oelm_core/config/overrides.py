@@ -1,9 +1,7 @@
-"""Changing an experiment by dotted keys, and the hash that names what decides a result."""
+"""Changing an experiment by dotted keys."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -60,15 +58,3 @@ def _say_duration_once(overrides: dict[str, Any]) -> dict[str, Any]:
 def as_dict(experiment: Experiment) -> dict[str, Any]:
     """Plain data, with the names used in YAML."""
     return experiment.model_dump(mode="json", by_alias=True)
-
-
-def config_hash(config: Mapping[str, Any]) -> str:
-    """Names what decides a result: everything but the seed, paths, threads, labels and published figures."""
-    kept = {part: dict(config[part]) for part in ("model", "data", "method", "train")}
-    kept["model"].pop("path", None)
-    for label in ("path", "tokenizer", "train_examples", "eval_examples"):
-        kept["data"].pop(label, None)
-    kept["train"].pop("threads", None)
-    kept["method"].pop("name", None)
-    text = json.dumps({"family": config["family"], **kept}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]

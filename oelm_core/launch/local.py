@@ -15,11 +15,11 @@ from oelm_core.home import runs_dir
 from oelm_core.launch import device_request, queue
 from oelm_core.launch.request import RunRequest, queued_state
 from oelm_core.launch.spawn import SIGNALS, importable
-from oelm_core.runs import attempts, process
+from oelm_core.runs import attempts, ledger, process
 from oelm_core.runs.folder import RunFolder, create, remove_tree
 from oelm_core.runs.schema import Attempt, RunRecord, RunState, Stop
 from oelm_core.runs.status import FINAL, LIVE, RunStatus, run_status
-from oelm_core.runs.store import find_run
+from oelm_core.runs.store import find_run, read_run
 
 SECONDS_TO_CLAIM = 15.0
 
@@ -45,6 +45,7 @@ def start(request: RunRequest, root: Path | None = None) -> RunFolder:
             queue.leave(ticket)
         remove_tree(folder.path)  # no folder that pretends to be queued
         raise
+    ledger.append(ledger.about_run("launched", folder.id, record), root)
     return folder
 
 
@@ -106,6 +107,8 @@ def resume(folder: RunFolder, force: bool = False) -> None:
         os.close(reading)
     if answer not in ("claimed", None):
         raise Refused(answer or f"the runner of {folder.id} did not come up; see {folder.log}.")
+    if record is not None:
+        ledger.append(ledger.about_run("resumed", folder.id, record), folder.path.parent)
 
 
 def delete(folder: RunFolder) -> None:
@@ -119,9 +122,12 @@ def delete(folder: RunFolder) -> None:
     if status.state in LIVE or unclear:
         raise Refused(f"{folder.id} is {status.state}; only a run that is over can be deleted.")
     _refuse_leftovers(folder)
-    if folder.read(RunRecord) is not None:
+    record, run = folder.read(RunRecord), read_run(folder)
+    if record is not None:
         # whoever resumes at this moment loses the claim
         attempts.claim(folder, Attempt(runner=process.me(), deleted=time.time()), force=True)
+        end = ledger.LedgerEnd(status.state, status.reason, run.metric_name, run.metric_value)
+        ledger.append(ledger.about_run("deleted", folder.id, record, end), root)  # first: nothing goes unseen
     grave = root / f".deleted-{folder.id}"
     with refusing(f"cannot delete {path}"):
         os.rename(path, grave)  # gone from every list in one step

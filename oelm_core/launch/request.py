@@ -13,6 +13,7 @@ from msgspec import Struct
 from oelm_core.config import Experiment, as_dict, config_hash, override
 from oelm_core.launch import launcher as launchers
 from oelm_core.provenance import code_state, package_versions
+from oelm_core.recipe import HASH_FORM
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Arrival, RunRecord, RunState, Tuning
@@ -52,6 +53,7 @@ class RunRequest(Struct, frozen=True):
             study=self.study,
             config=config,
             config_hash=config_hash(config),
+            hash=HASH_FORM,
             seed=self.seed,
             command=list(self.command or sys.argv),
             cwd=os.getcwd(),

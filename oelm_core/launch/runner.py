@@ -143,7 +143,19 @@ class Runner(RunWriter):
         self.insist(lambda: attempts.update(self.folder, self.attempt))
         if self.job and again:
             self._queue_again(self.job)
+        if self.state.state in FINAL:
+            self._tell_ledger()
         self.insist(lambda: self.folder.write(self.state))
+
+    def _tell_ledger(self) -> None:
+        from oelm_core.runs import ledger  # late, as all that only an end needs
+        from oelm_core.runs.store import HeadlineReader
+
+        with contextlib.suppress(Exception):  # the end is written whatever happens here
+            end = ledger.LedgerEnd(
+                self.state.state, self.state.reason, *HeadlineReader(self.folder).read(self.run.config)
+            )
+            ledger.append(ledger.about_run("ended", self.folder.id, self.run, end), self.folder.path.parent)
 
     def _queue_again(self, job: Job) -> None:
         """Back into Slurm's queue. The state is written first: Slurm ends this process as soon as it agrees."""

@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 from oelm_core.errors import BadInput
 from oelm_core.home import runs_dir
 from oelm_core.published.import_author import AuthorFolder, config_of, looks_like_output, read_folder, result_of
+from oelm_core.runs import ledger
 from oelm_core.runs.folder import RunFolder, create, write_record
 from oelm_core.runs.schema import Notes, Origin, Result, RunRecord, RunState, encode_metric, setting
 from oelm_core.runs.store import Run, read_run
@@ -84,7 +85,10 @@ def _import(path: Path, catalogue: Catalogue, root: Path) -> Imported:
         imported=Origin(folder.fingerprint, str(folder.path), folder.kind, notes),
     )
     made = create(root, record, _state(folder, created), lambda draft: _fill(draft, folder, result, created, notes))
-    return Imported(read_run(made), True, tuple(notes))
+    run = read_run(made)
+    end = ledger.LedgerEnd(run.state, run.reason, run.metric_name, run.metric_value)
+    ledger.append(ledger.about_run("imported", run.id, record, end), root)
+    return Imported(run, True, tuple(notes))
 
 
 def _imported_before(root: Path, fingerprint: str) -> RunFolder | None:

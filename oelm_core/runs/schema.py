@@ -92,6 +92,8 @@ class RunRecord(Record, kw_only=True):
     config: dict[str, Any]
     """The resolved preset, with the keys of `oelm_core.config`; an import has only those that it knows."""
     config_hash: str = ""
+    hash: int = 1
+    """Form of `config_hash`: 2 leaves out what cannot change a result. `oelm_core.recipe.recorded_hash` reads both."""
     seed: int | None = None
     command: list[str] | str | None = None
     cwd: str | None = None

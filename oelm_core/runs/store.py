@@ -17,6 +17,7 @@ from msgspec import Struct
 from oelm_core.errors import NotFound, Refused, did_you_mean
 from oelm_core.home import runs_dir
 from oelm_core.metric import default_metric, metric_named
+from oelm_core.recipe import recorded_hash
 from oelm_core.runs.folder import RUN_ID, RunFolder, read_record, replace_file
 from oelm_core.runs.metrics_file import MetricsReader
 from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, RunState, Tuning, encode, setting
@@ -42,6 +43,7 @@ class Run(Struct, frozen=True, dict=True):
     seed: int
     study: str | None
     config_hash: str
+    """In the present form, whatever form run.json has."""
     created: float
     state: str
     reason: str | None
@@ -217,7 +219,7 @@ def _assemble(
         dataset=str(record.setting("data.name", "")),
         seed=record.seed or 0,
         study=record.study,
-        config_hash=record.config_hash,
+        config_hash=recorded_hash(record),
         created=record.created,
         state=status.state,
         reason=status.reason,

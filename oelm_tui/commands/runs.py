@@ -43,10 +43,11 @@ def runs(
 
 
 def _as_json(run: Run) -> dict[str, Any]:
-    plain = ("id", "preset", "method", "seed", "state", "reason", "step", "total", "devices", "host", "created")
+    plain = ("id", "preset", "method", "seed", "state", "reason", "message", "step", "total")
     return {
         **{key: getattr(run, key) for key in plain},
         "metric": {"name": run.metric_name, "value": run.metric_value},
+        **{key: getattr(run, key) for key in ("devices", "host", "created")},
     }
 
 

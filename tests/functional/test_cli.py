@@ -7,13 +7,17 @@ import resource
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from oelm_core.launch.request import RunRequest
 from oelm_core.report import render
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.ledger import LedgerEvent, append
+from oelm_core.runs.schema import RunState
 from oelm_tui import cli
 from tests.functional.oelm import Oelm
 from tests.golden.demo import demo_comparison
+from tests.run_factory import experiment, write_run
 
 
 @pytest.fixture
@@ -182,13 +186,21 @@ def test_doctor_finds_this_machine_usable(oelm: Oelm) -> None:
     assert all(finding["fix"] for finding in findings.values() if finding["grade"] != "good")
 
 
-def test_doctor_reads_slurm_yaml_and_names_the_mistake_in_it(oelm: Oelm) -> None:
+def test_doctor_names_the_mistake_in_slurm_yaml_and_the_break_in_the_ledger(oelm: Oelm) -> None:
+    for run in "abc":
+        append(LedgerEvent(event="launched", run=run), oelm.home / "runs")
+    ledger = oelm.home / "ledger.jsonl"
+    first, _, last = ledger.read_bytes().splitlines(keepends=True)
+    ledger.write_bytes(first + last)
     site = oelm.home / "slurm.yaml"
     site.parent.mkdir(exist_ok=True)
     site.write_text("partitoin: gpu\n")
     ended = oelm("doctor", "--json")
     assert ended.returncode == 1
-    [mistake] = [finding for finding in json.loads(ended.stdout) if finding["grade"] == "bad"]
+    findings = json.loads(ended.stdout)
+    [broken] = [finding for finding in findings if finding["check"] == "ledger"]
+    assert broken["found"] == f"{ledger}: line 1 was changed, or lines between it and line 2 were removed"
+    [mistake] = [finding for finding in findings if finding["grade"] == "bad"]
     assert mistake["check"] == "slurm"
     assert mistake["found"].startswith(f"{site}: unknown key 'partitoin'. Did you mean partition")
 
@@ -213,3 +225,12 @@ def test_an_id_of_mine_that_is_taken_is_a_warning_in_lists_and_refused_by_name(o
     (folder / "mine.yaml").write_text("{id: sst2-oelm, title: t, extends: sst2-oelm, baseline: sst2-baseline}")
     assert "already used" in oelm("presets").stderr
     assert "already used" in oelm.refusal("run", "sst2-oelm", code=2)
+
+
+def test_runs_as_json_say_why(oelm: Oelm) -> None:
+    run = write_run(oelm.home / "runs", experiment("tiny"), state="failed", reason="oom")
+    state = run.folder.read(RunState)
+    assert state is not None
+    run.folder.write(replace(state, message="The card is full."))
+    [shown] = oelm.json("runs")
+    assert (shown["state"], shown["reason"], shown["message"]) == ("failed", "oom", "The card is full.")

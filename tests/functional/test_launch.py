@@ -18,6 +18,7 @@ from oelm_core.errors import NotFound, Refused
 from oelm_core.launch import local
 from oelm_core.runs import attempts, process
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.ledger import read_ledger
 from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.runs.schema import Attempt, MachineState, Outcome, Result, RunRecord
 from oelm_core.runs.status import LIVE, run_status
@@ -141,6 +142,13 @@ def test_a_resumed_run_ends_at_the_very_same_result_in_the_same_folder(lab: Lab)
     assert attempts.numbers(broken) == [1, 2]
     assert (attempt(broken, 2).from_step or 0) >= 10
     assert broken.log.read_text().count("starts at step") == 2
+    told = [event for event in read_ledger(lab.root).events if event.run == broken.id]
+    assert [(event.event, event.state, event.reason) for event in told] == [
+        *(("launched", None, None), ("ended", "stopped", "user")),
+        *(("resumed", None, None), ("ended", "finished", "completed")),
+    ]
+    assert (told[-1].preset, told[-1].seed, told[-1].metric) == ("stand-in", 1, "accuracy")
+    assert told[-1].value == read_run(broken).metric_value is not None
 
 
 def test_resuming_is_refused_while_alive_and_when_finished(lab: Lab) -> None:
@@ -252,6 +260,9 @@ def test_deleting_spares_live_runs_and_everything_outside_the_runs_folder(lab: L
     local.delete(run)
     assert not run.path.exists()
     assert outside.is_dir()
+    told = read_ledger(lab.root)
+    assert [event.event for event in told.events] == ["launched", "ended", "deleted"]
+    assert (told.events[-1].state, told.events[-1].reason, told.breaks) == ("stopped", "user", [])
 
 
 def test_a_run_after_another_waits_for_it_and_stops_when_that_one_fails(

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from oelm_core.compare import compare_runs
+from oelm_core.config import as_dict, build_experiment, config_hash
 from oelm_core.config.catalogue import Catalogue
 from oelm_core.launch import local
 from oelm_core.runs import attempts
@@ -83,6 +84,16 @@ def test_they_are_listed_and_compared(root: Path) -> None:
     assert [arm.id for arm in group.arms] == ["tiny-baseline", "tiny-oelm"]
     assert [pair.arm for pair in group.pairs] == ["tiny-oelm"]
     assert group.pairs[0].delta == 0.0
+
+
+def test_they_are_of_one_arm_with_new_runs_of_the_same_recipe(root: Path) -> None:
+    """Their hash has another form, and their configuration lacks what was added since."""
+    for folder in folders(root):
+        record = folder.read(RunRecord)
+        assert record is not None
+        new = as_dict(build_experiment(record.config, "again"))
+        [old] = [run for run in list_runs(root) if run.id == folder.id]
+        assert record.config_hash != config_hash(new) == old.config_hash
 
 
 def test_one_that_was_stopped_continues_in_its_folder(root: Path, tmp_path: Path) -> None:

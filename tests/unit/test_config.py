@@ -164,6 +164,18 @@ def test_the_hash_ignores_seed_paths_and_labels_but_no_setting_that_matters() ->
         assert config_hash(as_dict(experiment(**other))) != plain
 
 
+def test_the_hash_ignores_what_cannot_change_a_result() -> None:
+    plain = config_hash(as_dict(experiment()))
+    train = {"log_every": 1, "samples": 0, "attention_stats": True, "keep_checkpoints": 9, "checkpoint_every": 3}
+    assert config_hash(as_dict(experiment(train={**train, "threads": 2}))) == plain
+
+
+def test_a_setting_added_later_does_not_rename_the_runs_before_it() -> None:
+    config = as_dict(experiment())
+    later = {**config, "data": {**config["data"], "test": None}, "train": {**config["train"], "news": None}}
+    assert config_hash(later) == config_hash(config)
+
+
 @given(layers=st.integers(1, 30), data=st.data())
 def test_layer_choices_are_sorted_distinct_and_inside_the_model(layers: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(0, layers))

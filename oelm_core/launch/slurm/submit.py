@@ -21,6 +21,7 @@ from oelm_core.launch.slurm import job_states, submission
 from oelm_core.launch.slurm.commands import about_names, call
 from oelm_core.launch.slurm.site import explain, load_site
 from oelm_core.launch.spawn import importable
+from oelm_core.runs import ledger
 from oelm_core.runs.folder import RunFolder, create, remove_tree
 from oelm_core.runs.schema import RunRecord, RunState, Submission
 from oelm_core.runs.status import ENDED, LIVE
@@ -53,13 +54,15 @@ def start(request: RunRequest, root: Path | None = None) -> RunFolder:
         if unmet:
             ended = replace(_queued(), state="stopped", reason="dependency", message=unmet, ended=time.time())
             folder.write(ended)
-            return folder
-        _submit(folder, site, waits_for, root)
-    except AnswerLost:
+        else:
+            _submit(folder, site, waits_for, root)
+    except AnswerLost:  # the job may be there
+        ledger.append(ledger.about_run("launched", folder.id, record), root)
         raise
     except LabError:
         remove_tree(folder.path)  # no folder that pretends to be queued
         raise
+    ledger.append(ledger.about_run("launched", folder.id, record), root)
     return folder
 
 
@@ -81,6 +84,7 @@ def resume(folder: RunFolder, force: bool = False, settings: Iterable[str] = ())
         if before is not None:
             folder.write(before)
         raise
+    ledger.append(ledger.about_run("resumed", folder.id, record), folder.path.parent)
 
 
 def _refuse_unless_over(folder: RunFolder, force: bool) -> None:
