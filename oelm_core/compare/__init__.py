@@ -52,5 +52,8 @@ def compare_study(
 ) -> Comparison:
     """The finished runs of a study's presets, the newest per configuration and seed; the rest are footnoted."""
     evidence, notes = study_runs(study, runs)
-    about = ComparedStudy(study.id, study.title, study.question, study.table, tuple(study.seeds))
+    contrasts = tuple((one, other) for one, other in study.contrasts)
+    about = ComparedStudy(
+        study.id, study.title, study.question, study.table, tuple(study.seeds), tuple(study.arms), contrasts
+    )
     return with_tuning(build_comparison(evidence, catalogue, study.arms, notes, asked=baseline, study=about), runs)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from oelm_core.compare.comparison import Arm, Measure, SeedCurve
+from oelm_core.compare.comparison import Arm, Measure, Reached, SeedCurve
 from oelm_core.compare.draws import without_draws
 from oelm_core.compare.evidence import Evidence, gather, is_finite
 from oelm_core.compare.settings import Config, config_differences, is_untouched, substituted_model
+from oelm_core.compare.statistics import time_to_reach
 from oelm_core.errors import NotFound
 from oelm_core.runs.schema import setting
 
@@ -46,7 +47,17 @@ class ArmEvidence:
 
     @property
     def scored(self) -> tuple[Evidence, ...]:
-        return tuple(run for run in self.runs if run.has_result)
+        return tuple(run for run in self.runs if run.has_result and not run.diverged)
+
+    @property
+    def diverged(self) -> tuple[Evidence, ...]:
+        """Runs that ended in numbers that are not finite."""
+        return tuple(run for run in self.runs if run.diverged)
+
+    @property
+    def failed(self) -> tuple[Evidence, ...]:
+        """Runs that ended otherwise without a score."""
+        return tuple(run for run in self.runs if run.run.is_over and not run.has_result and not run.diverged)
 
 
 def arm_of_runs(name: str, runs: Sequence[Evidence]) -> ArmEvidence:
@@ -76,7 +87,14 @@ def study_runs(study: Study, runs: Sequence[Run]) -> tuple[list[Evidence], list[
             rest = [run for run in rest if run is not newest]
         elif not done:
             notes.append(f"{arm}: no run of it yet.")
-        notes += [f"{run.id} is left out: {run.state_and_reason}." for run in rest]
+        shown = {(e.run.config_hash, e.seed) for e in kept if e.preset.lower() == arm.lower()}
+        hashes = {config_hash for config_hash, _ in shown}
+        for run in sorted(rest, key=lambda run: run.created, reverse=True):
+            if run.is_over and run.config_hash in hashes and (run.config_hash, run.seed) not in shown:
+                shown.add((run.config_hash, run.seed))  # a seed that failed is a result too
+                kept.append(_without_numbers(gather(run), f"{run.id}: {run.state_and_reason}, without a score."))
+            else:
+                notes.append(f"{run.id} is left out: {run.state_and_reason}.")
     return kept, notes
 
 
@@ -197,9 +215,10 @@ def require_baseline(asked: str | None, groups: Iterable[Sequence[ArmEvidence]])
 # -- an arm's numbers --------------------------------------------------------------------------------------------------
 
 
-def build_arm(arm: ArmEvidence, metric: str, *, is_baseline: bool) -> Arm:
-    """Means over seeds, curves, what is missing."""
-    runs = sorted(arm.runs, key=lambda e: e.seed)
+def build_arm(arm: ArmEvidence, metric: str, scores: Mapping[str, float], *, is_baseline: bool) -> Arm:
+    """Means over seeds, curves, what is missing. `scores`: the headline of each run that has one, by its id."""
+    every = sorted(arm.runs, key=lambda e: e.seed)
+    runs = [e for e in every if e.id in scores] or every
     newest = max(runs, key=lambda e: e.run.created)
     names = sorted({name for e in runs for name in e.values} - {"metric"})
     measures = {name: _measure([e.values[name] for e in runs if name in e.values]) for name in names}
@@ -210,18 +229,33 @@ def build_arm(arm: ArmEvidence, metric: str, *, is_baseline: bool) -> Arm:
         method=newest.run.method or "unknown",
         config_hash=newest.run.config_hash,
         is_baseline=is_baseline,
-        seeds=tuple(e.seed for e in runs),
-        runs=tuple(e.id for e in runs),
-        metric=_measure([e.score for e in runs if e.has_result]),
+        seeds=tuple(e.seed for e in runs if e.id in scores),
+        runs=tuple(e.id for e in every),
+        metric=_measure([scores[e.id] for e in runs if e.id in scores]),
         measures={name: found for name, found in measures.items() if found},
         target=setting(arm.config, "target"),
         curves=_curves(runs, metric),
-        missing=tuple(line for e in runs for line in e.missing),
+        diverged=len(arm.diverged),
+        failed=len(arm.failed),
+        reached={mark: reached for mark in ("0.8", "0.9") if (reached := _reached(runs, mark))},
+        missing=tuple(line for e in every for line in e.missing),
         config=arm.config,
         versions=newest.versions,
         git_commit=newest.record.git_commit,
-        commands=tuple(_command(e.record.command) for e in runs if e.record.command),
+        commands=tuple(_command(e.record.command) for e in every if e.record.command),
     )
+
+
+def _reached(runs: Sequence[Evidence], mark: str) -> Reached | None:
+    """When the runs first reached a share of one; None where nobody looked."""
+    asked = [e for e in runs if mark in e.result.reached]
+    if not asked:
+        return None
+    found = [e.result.reached[mark] for e in asked]
+    steps = time_to_reach([at.step if at else None for at in found], [e.step or 0 for e in asked])
+    ends = [e.values.get("seconds", 0.0) for e in asked]
+    seconds = time_to_reach([at.seconds if at else None for at in found], ends)
+    return Reached(steps.median, seconds.median, steps.reached, steps.runs)
 
 
 def _measure(values: Sequence[float]) -> Measure | None:

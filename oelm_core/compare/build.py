@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import operator
+import dataclasses
+import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oelm_core.compare.arms import (
@@ -24,22 +26,43 @@ from oelm_core.compare.comparison import (
     Arm,
     ComparedStudy,
     Comparison,
+    Decide,
     Finding,
     Group,
+    MeanGap,
     Pair,
-    Verdict,
+    SignificanceTest,
     sort_findings,
 )
 from oelm_core.compare.control_presets import ControlPresets
 from oelm_core.compare.evidence import Evidence
-from oelm_core.compare.settings import TargetBound, target_of
-from oelm_core.compare.significance import pair_significance
+from oelm_core.compare.item_scores import common_basis, level
+from oelm_core.compare.settings import config_differences, target_of
+from oelm_core.compare.significance import (
+    ScoredArm,
+    as_gap,
+    pair_significance,
+    score_arm,
+    spread_of,
+    time_per_step,
+    timing_noise,
+)
+from oelm_core.compare.statistics import Estimate, Sample, Spread, holm, mean_of
+from oelm_core.compare.verdict import judge
 from oelm_core.errors import NotFound
-from oelm_core.formatting import listed, metric_value
+from oelm_core.formatting import listed, p_value
 from oelm_core.metric import metric_named
+from oelm_core.registry import is_orthonormal
+from oelm_core.runs.schema import setting
+from oelm_core.study.calibration import Calibration, facts, find_calibration
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
+
+FIRST_LOOK = 3
+"""Seeds asked for where nothing is known of how they spread."""
+MOST_ADVISED = 30
+"""More seeds than this are not asked for in a command."""
 
 
 def build_comparison(
@@ -64,7 +87,9 @@ def build_comparison(
     if len(arms_of) > 1:
         names = [f"{key.dataset} ({key.metric}, {key.model})" for key in arms_of]
         footnotes.append(f"Not compared across: {listed(names)} are separate tables.")
-    groups = [_group(key, arms, catalogue, asked) for key, arms in arms_of.items()]
+    declared = study.contrasts if study else None
+    made = [_group(key, arms, catalogue, asked, declared) for key, arms in arms_of.items()]
+    groups = _adjusted([group for group, _ in made], _planned_comparisons(study, catalogue) if study else None)
     for group in groups:
         if len(group.arms) == 1:
             footnotes.append(f"{group.dataset}: only {group.arms[0].id} is there; nothing to set it against.")
@@ -72,7 +97,14 @@ def build_comparison(
             names = [arm.id for arm in group.arms]
             footnotes.append(f"{group.dataset}: no baseline arm among {listed(names)}; no differences.")
         footnotes += [line for arm in group.arms for line in arm.missing]
-    return Comparison(tuple(groups), tuple(dict.fromkeys(footnotes)), study)
+    means = _means(groups, [found for _, found in made])
+    return Comparison(tuple(groups), tuple(dict.fromkeys(footnotes)), study, means)
+
+
+def _planned_comparisons(study: ComparedStudy, catalogue: Catalogue) -> int:
+    """How many a study declares: each arm against its baseline, and arms against one another."""
+    planned = [catalogue.experiments[arm] for arm in study.arms if arm in catalogue.experiments]
+    return sum(one.baseline is not None for one in planned) + len(study.contrasts)
 
 
 def _nothing(evidence: Sequence[Evidence], study: ComparedStudy | None) -> str:
@@ -84,21 +116,96 @@ def _nothing(evidence: Sequence[Evidence], study: ComparedStudy | None) -> str:
     return f"nothing to compare in {where}: no run has a result; {found}.{hint}"
 
 
-def _group(key: GroupKey, arms: list[ArmEvidence], catalogue: Catalogue, asked: str | None) -> Group:
+@dataclass(frozen=True)
+class _Table:
+    """One group while it is computed: its arms scored on one basis, and what is known of how seeds spread."""
+
+    key: GroupKey
+    scored: dict[str, ScoredArm]
+    built: dict[str, Arm]
+    calibrations: dict[str, Calibration]
+    """By arm."""
+    noise: float | None
+
+    def others(self, *names: str) -> list[Spread]:
+        """How seeds spread in the other arms, and in calibrations of all recipes here."""
+        spreads = [spread_of(arm) for name, arm in self.scored.items() if name not in names]
+        known = [spread for spread in spreads if spread is not None]
+        for name, found in self.calibrations.items():
+            used = {e.seed for e in self.scored[name].runs}
+            values = [score for seed, score in zip(found.seeds, found.scores, strict=False) if seed not in used]
+            sample = Sample(tuple(level(self.key.metric, value) for value in values)) if len(values) > 1 else None
+            if sample:
+                known.append(Spread(sample.variance, sample.df, f"{found.preset} (calibrated, {len(values)} seeds)"))
+        return known
+
+
+def _group(
+    key: GroupKey,
+    arms: list[ArmEvidence],
+    catalogue: Catalogue,
+    asked: str | None,
+    declared: Sequence[tuple[str, str]] | None,
+) -> tuple[Group, dict[tuple[str, str], Estimate]]:
+    """(the group, the estimate behind each pair)."""
     leader = find_baseline(arms, asked)
     if leader is not None:  # the baseline leads, the rest keep their order
         arms = [leader, *(arm for arm in arms if arm is not leader)]
     pairs, baselines = _pairs(arms, leader, asked)
-    built = {arm.name: build_arm(arm, key.metric, is_baseline=arm.name in baselines) for arm in arms}
-    return Group(
+    basis = common_basis([e for arm in arms for e in arm.scored], key.metric)
+    scored = {arm.name: score_arm(arm, key.metric, basis) for arm in arms}
+    built = {
+        arm.name: build_arm(
+            arm,
+            key.metric,
+            {run: one.value for run, one in scored[arm.name].scores.items()},
+            is_baseline=arm.name in baselines,
+        )
+        for arm in arms
+    }
+    hashes = {arm.name: built[arm.name].config_hash for arm in arms}
+    calibrations = {
+        name: found for name, one in hashes.items() if (found := find_calibration(one, key.metric)) is not None
+    }
+    table = _Table(key, scored, built, calibrations, timing_noise(arms))
+    estimates: dict[tuple[str, str], Estimate] = {}
+    against = [_pair(table, arm, base, estimates) for arm, base in pairs]
+    group = Group(
         *key,
         metric_named(key.metric).direction,
         leader.name if leader else None,
         tuple(built.values()),
-        tuple(_pair(arm, base, built, key.metric) for arm, base in pairs),
+        tuple(against),
         tuple(sort_findings(_audit(arms, pairs, baselines, ControlPresets(catalogue)))),
-        equal_settings(arms),
+        contrasts=tuple(
+            _pair(table, arm, other, estimates, target=False) for arm, other in _contrasts(arms, baselines, declared)
+        ),
+        basis=basis,
+        timing_noise=table.noise,
+        calibration=tuple(facts(found) for found in calibrations.values()),
+        same=equal_settings(arms),
     )
+    return dataclasses.replace(group, decide=_what_would_decide(group)), estimates
+
+
+def _contrasts(
+    arms: list[ArmEvidence], baselines: set[str], declared: Sequence[tuple[str, str]] | None
+) -> list[tuple[ArmEvidence, ArmEvidence]]:
+    """Arms set against one another: as declared, else each random start against the nearest orthonormal one."""
+    if declared:
+        by_preset = {arm.preset.lower(): arm for arm in reversed(arms)}
+        found = [(by_preset.get(one.lower()), by_preset.get(other.lower())) for one, other in declared]
+        return [(arm, other) for arm, other in found if arm is not None and other is not None]
+    others = [arm for arm in arms if arm.name not in baselines]
+    chosen = []
+    for arm in others:
+        if is_orthonormal(setting(arm.config, "method.init", "none")):
+            continue
+        alike = [other for other in others if other is not arm and is_ablation(arm.config, other.config)]
+        if alike:
+            nearest = min(alike, key=lambda other: len(config_differences(arm.config, other.config)))
+            chosen.append((nearest, arm))
+    return chosen
 
 
 def _pairs(
@@ -126,37 +233,60 @@ def _audit(
     return [*found, *audit_machine_load(arms), *audit_seed_count(arms)] if pairs else found
 
 
-def _pair(arm: ArmEvidence, base: ArmEvidence, built: dict[str, Arm], metric: str) -> Pair:
-    ours, theirs = built[arm.name], built[base.name]
-    significance = pair_significance(base, arm, metric)
-    target = target_of(arm.config)
-    judged = target.metric if target else metric
-    value, bound = (side.mean(judged) if judged != metric else _headline(side) for side in (ours, theirs))
-    verdict, why = _verdict(target, value, bound)
+def _pair(
+    table: _Table,
+    arm: ArmEvidence,
+    base: ArmEvidence,
+    estimates: dict[tuple[str, str], Estimate],
+    *,
+    target: bool = True,
+) -> Pair:
+    metric, ours, theirs = table.key.metric, table.built[arm.name], table.built[base.name]
+    scored, against = table.scored[arm.name], table.scored[base.name]
+    others = table.others(arm.name, base.name)
+    found = pair_significance(against, scored, others)
+    if found.estimate is not None:
+        estimates[arm.name, base.name] = found.estimate
+    bound = target_of(arm.config) if target else None
+    if bound is not None and not bound.of_baseline:
+        others = table.others(arm.name)
+    judged = judge(bound, against, scored, others)
     saving = _change(ours, theirs, "trainable")
+    per_step, clock = time_per_step(base, arm, table.noise)
+    about_method = SignificanceTest(
+        "seeds x examples" if found.estimate and found.estimate.n else "seeds",
+        "seeds",
+        found.words,
+        found.p,
+        found.delta,
+        found.interval,
+        min(found.seeds.baseline, found.seeds.arm),
+    )
+    tests = [about_method, *found.models, *([clock] if clock else [])]
     return Pair(
         arm=arm.name,
         baseline=base.name,
         metric=metric,
         direction=metric_named(metric).direction,
         kind="points" if metric_named(metric).is_share else "relative",
-        delta=significance.delta,
-        interval=significance.interval,
-        p=significance.p,
-        verdict=verdict,
-        verdict_why=why,
-        retention=significance.kept if metric_named(metric).higher_is_better else None,
+        delta=found.delta,
+        interval=found.interval,
+        p=found.p,
+        p_adjusted=None,
+        seeds=found.seeds,
+        verdict=judged.verdict,
+        verdict_why=judged.why,
+        seeds_needed=judged.seeds_needed,
+        retention=found.kept if metric_named(metric).higher_is_better else None,
         parameter_saving=-saving if saving is not None else None,
-        step_time_delta=_change(ours, theirs, "step_time"),
+        step_time_delta=per_step,
         seconds_delta=_change(ours, theirs, "seconds"),
         memory_delta=_change(ours, theirs, "memory"),
-        tests=significance.tests,
-        words=significance.words,
+        spread_from=found.spread_from,
+        models=found.models[0] if found.models else None,
+        tests=tuple(tests),
+        words=found.words,
     )
-
-
-def _headline(arm: Arm) -> float | None:
-    return arm.metric.mean if arm.metric else None
 
 
 def _change(ours: Arm, theirs: Arm, name: str) -> float | None:
@@ -164,30 +294,87 @@ def _change(ours: Arm, theirs: Arm, name: str) -> float | None:
     return a / b - 1 if a is not None and b else None
 
 
-_HOLDS = {">": operator.gt, ">=": operator.ge, "<=": operator.le}
+# -- over the whole comparison -----------------------------------------------------------------------------------------
 
 
-def _verdict(target: TargetBound | None, value: float | None, baseline: float | None) -> tuple[Verdict, str]:
-    """Whether an arm meets its preset's target, and why; the values are of the target's metric."""
-    if target is None:
-        return "no target", "the preset states no target"
-    aim = _describe_target(target, baseline)
-    if value is None:
-        return "unknown", f"{aim}, not measured"
-    bound = target.bound
-    if target.of_baseline:
-        if baseline is None:
-            return "unknown", f"{aim}, which is not known"
-        bound *= baseline
-    met = _HOLDS[target.sign](value, bound)
-    return ("met" if met else "missed"), f"{aim}, measured {metric_value(target.metric, value, unit=True)}"
+def _adjusted(groups: Sequence[Group], planned: int | None) -> list[Group]:
+    """The groups with p adjusted: over all tables of a study, whose plan counts; else within each table."""
+    if planned is None:
+        return [_adjust([group], 0)[0] for group in groups]
+    return _adjust(groups, planned)
 
 
-def _describe_target(target: TargetBound, baseline: float | None = None) -> str:
-    """The target as a reader writes it: "accuracy > 80 %", "perplexity <= 1.05 x baseline (4.483)"."""
-    metric, sign, bound, of_baseline = target
-    if of_baseline:
-        limit = f" ({metric_value(metric, bound * baseline, unit=True)})" if baseline is not None else ""
-        return f"{metric} {sign} {bound:g} x baseline{limit}"
-    shown = f"{bound * 100:g} %" if metric_named(metric).is_share else f"{bound:g}"
-    return f"{metric} {sign} {shown}"
+def _adjust(groups: Sequence[Group], planned: int) -> list[Group]:
+    pairs = [pair for group in groups for pair in (*group.pairs, *group.contrasts)]
+    size = max(planned, len(pairs))
+    by_pair = {id(pair): p for pair, p in zip(pairs, holm([pair.p for pair in pairs], size), strict=True)}
+
+    def with_adjusted(pair: Pair) -> Pair:
+        p = by_pair[id(pair)]
+        if p is None or size < 2:
+            return dataclasses.replace(pair, p_adjusted=p)
+        words = f"{pair.words} Adjusted for {size} comparisons: {p_value(p)}."
+        return dataclasses.replace(pair, p_adjusted=p, words=words)
+
+    return [
+        dataclasses.replace(
+            group,
+            family_size=size,
+            pairs=tuple(map(with_adjusted, group.pairs)),
+            contrasts=tuple(map(with_adjusted, group.contrasts)),
+        )
+        for group in groups
+    ]
+
+
+def _means(groups: Sequence[Group], estimates: Sequence[dict[tuple[str, str], Estimate]]) -> tuple[MeanGap, ...]:
+    """The mean gap of each method that was tried on several data sets, by one kind of metric."""
+    alike: dict[tuple[str, str], list[tuple[Group, Pair, Estimate]]] = {}
+    for group, found in zip(groups, estimates, strict=True):
+        for pair in group.pairs:
+            if (pair.arm, pair.baseline) in found:
+                method = group.arm(pair.arm).method
+                one = (group, pair, found[pair.arm, pair.baseline])
+                alike.setdefault((method, pair.kind), []).append(one)
+    return tuple(
+        _mean_gap(method, members)
+        for (method, _), members in alike.items()
+        if len({group.dataset for group, _, _ in members}) > 1
+    )
+
+
+def _mean_gap(method: str, members: Sequence[tuple[Group, Pair, Estimate]]) -> MeanGap:
+    first = members[0][1]
+    found = mean_of([estimate for _, _, estimate in members])
+    bounds = found.interval()
+    kept = [pair.retention for _, pair, _ in members if pair.retention is not None]
+    return MeanGap(
+        method,
+        first.kind,
+        first.metric,
+        tuple(dict.fromkeys(group.dataset for group, _, _ in members)),
+        as_gap(first.metric, found.value),
+        (as_gap(first.metric, bounds[0]), as_gap(first.metric, bounds[1])) if bounds else None,
+        found.p() if all(pair.p is not None for _, pair, _ in members) else None,
+        math.fsum(kept) / len(kept) if len(kept) == len(members) else None,
+    )
+
+
+def _what_would_decide(group: Group) -> Decide | None:
+    """The one command that would decide the targets that are not, and its time here; None where none is open."""
+    open_pairs = [pair for pair in group.pairs if pair.verdict == "undecided" and pair.delta is not None]
+    known = {arm.id: arm for arm in group.arms if arm.id == arm.preset and arm.seeds}
+    names = [name for name in dict.fromkeys(n for p in open_pairs for n in (p.baseline, p.arm)) if name in known]
+    wanted = [pair.seeds_needed for pair in open_pairs if pair.seeds_needed]
+    unknown = any(min(pair.seeds.baseline, pair.seeds.arm) < 2 and not pair.seeds_needed for pair in open_pairs)
+    seeds = max([*wanted, *([FIRST_LOOK] if unknown else [])], default=None)
+    if seeds is None or len(names) < 2 or seeds > MOST_ADVISED:
+        return None
+    have = min(len(known[name].seeds) for name in names)
+    first = max(seed for name in names for seed in known[name].seeds) + 1
+    more = max(1, seeds - have)
+    last = first + more - 1
+    asked = f"--seeds {first}-{last}" if more > 1 else f"--seed {first}"
+    times = [known[name].mean("seconds") for name in names]
+    seconds = more * math.fsum(time for time in times if time is not None) if all(times) else None
+    return Decide(f"oelm run {' '.join(names)} {asked}", seeds, seconds)

@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from oelm_core.compare.settings import LABELS
 from oelm_core.compare.settings import Grade as Grade
+from oelm_core.study.calibration import CalibrationFacts
 
-Verdict = Literal["met", "missed", "unknown", "no target"]
+Verdict = Literal["met", "missed", "undecided"]
 GRADES: tuple[Grade, ...] = ("breaks", "confounds", "note")
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # -- findings ----------------------------------------------------------------------------------------------------------
 
@@ -119,17 +120,38 @@ class Measure:
 
 @dataclass(frozen=True)
 class SignificanceTest:
-    """One significance test, and what it says in words."""
+    """One significance test, and what it says in words. Only the one over seeds is about the method."""
 
     name: str
-    over: Literal["examples", "sequences", "seeds", "timing"]
+    over: Literal["seeds", "examples", "timing"]
     words: str
     p: float | None = None
     estimate: float | None = None
     interval: tuple[float, float] | None = None
     n: int = 0
     seed: int | None = None
-    """The seed whose predictions were compared, for tests within one pair of runs."""
+    """The seed whose predictions were compared, for tests of two trained models."""
+
+
+@dataclass(frozen=True)
+class SeedCount:
+    """How many runs a gap rests on."""
+
+    baseline: int
+    arm: int
+    shared: int
+    failed: int
+    """Of both, those that ended without a score."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """When the runs of an arm first reached a mark; those that never did are counted."""
+
+    median_step: float | None
+    median_seconds: float | None
+    reached: int
+    runs: int
 
 
 @dataclass(frozen=True)
@@ -174,7 +196,7 @@ class Arm:
     seeds: tuple[int, ...]
     runs: tuple[str, ...]
     metric: Measure | None
-    """The headline metric at the best validation; None when no run has one."""
+    """The headline metric on the group's basis; None when no run has one."""
     measures: dict[str, Measure] = field(default_factory=dict)
     """By the names in `evidence.MEASURES`, and by the names of other metrics."""
     published: dict[str, Any] | None = None
@@ -182,6 +204,12 @@ class Arm:
     target: dict[str, Any] | None = None
     curves: dict[str, tuple[SeedCurve, ...]] = field(default_factory=dict)
     """By name: the headline metric and the validation loss by step, train loss thinned out."""
+    diverged: int = 0
+    """Runs that ended in numbers that are not finite: they enter the test as worse than all others."""
+    failed: int = 0
+    """Runs that ended otherwise without a score."""
+    reached: dict[str, Reached] = field(default_factory=dict)
+    """By mark: "0.8", "0.9"."""
     missing: tuple[str, ...] = ()
     """What could not be known, and why."""
     config: dict[str, Any] = field(default_factory=dict)
@@ -198,7 +226,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Pair:
-    """An arm against its baseline."""
+    """An arm against its baseline, or against another arm. `delta`, `interval` and `p` are about the method."""
 
     arm: str
     baseline: str
@@ -208,18 +236,30 @@ class Pair:
     """points: a difference of fractions (0.01 is one percentage point); relative: 0.05 is five per cent more."""
     delta: float | None
     interval: tuple[float, float] | None
+    """95 %, over seeds and examples; None where one seed leaves the spread of seeds unknown."""
     p: float | None
-    verdict: Verdict
+    """None with one seed: no claim about a method is made."""
+    p_adjusted: float | None
+    """By Holm, over the family of comparisons."""
+    seeds: SeedCount
+    verdict: Verdict | None
+    """None where the preset states no target."""
     verdict_why: str
+    seeds_needed: int | None
+    """Seeds a side that would decide the target; None where it is decided, or no number would, or it is unknown."""
     retention: float | None
     parameter_saving: float | None
     """Share of the baseline's trainable parameters that this arm does not train."""
     step_time_delta: float | None
     seconds_delta: float | None
     memory_delta: float | None
+    spread_from: tuple[str, ...] = ()
+    """Where the spread of seeds was seen, apart from these two arms."""
+    models: SignificanceTest | None = None
+    """Whether two trained models differ, those of the first seed in common; says nothing about the method."""
     tests: tuple[SignificanceTest, ...] = ()
     words: str = ""
-    """The significance in plain words."""
+    """What may be said about the method, in plain words."""
 
 
 @dataclass(frozen=True)
@@ -246,6 +286,17 @@ class Registered:
 
 
 @dataclass(frozen=True)
+class Decide:
+    """The one command that would decide what is not decided."""
+
+    command: str
+    seeds: int
+    """A side, with those that are there."""
+    seconds: float | None
+    """How long it takes, by the runs that are there."""
+
+
+@dataclass(frozen=True)
 class Group:
     """Arms that may be compared: one family, one data set, one model, one metric."""
 
@@ -258,6 +309,18 @@ class Group:
     arms: tuple[Arm, ...]
     pairs: tuple[Pair, ...]
     audit: tuple[Finding, ...]
+    contrasts: tuple[Pair, ...] = ()
+    """Arms against one another: orthogonal against random."""
+    basis: Literal["test", "cross-fitted", "best"] = "best"
+    """Where the headline numbers come from: the test set, or validation, cross-fitted or as the best of a run."""
+    family_size: int = 0
+    """Comparisons that p is adjusted for."""
+    timing_noise: float | None = None
+    """How far apart neighbouring runs with identical work lie in time per step."""
+    decide: Decide | None = None
+    """What would decide the targets that are open."""
+    calibration: tuple[CalibrationFacts, ...] = ()
+    """What is known of the lab's own false alarms with these recipes; empty where nobody looked."""
     same: tuple[str, ...] = ()
     """Settings found equal in all arms."""
     search: dict[str, Search] = field(default_factory=dict)
@@ -288,6 +351,23 @@ class ComparedStudy:
     question: str
     table: str
     seeds: tuple[int, ...]
+    arms: tuple[str, ...] = ()
+    contrasts: tuple[tuple[str, str], ...] = ()
+    """Arms that are set against one another, as declared."""
+
+
+@dataclass(frozen=True)
+class MeanGap:
+    """The mean gap of a method over several data sets, these and no others."""
+
+    method: str
+    kind: Literal["points", "relative"]
+    metric: str
+    datasets: tuple[str, ...]
+    delta: float
+    interval: tuple[float, float] | None
+    p: float | None
+    retention: float | None
 
 
 @dataclass(frozen=True)
@@ -297,6 +377,8 @@ class Comparison:
     groups: tuple[Group, ...]
     footnotes: tuple[str, ...] = ()
     study: ComparedStudy | None = None
+    means: tuple[MeanGap, ...] = ()
+    """Over data sets, by method."""
     published: tuple[Finding, ...] = ()
     """Findings about the author's own figures for these presets, when asked for."""
 
@@ -308,6 +390,7 @@ class Comparison:
                 {**dataclasses.asdict(group), "audit": [finding.to_json() for finding in group.audit]}
                 for group in self.groups
             ],
+            "means": [dataclasses.asdict(mean) for mean in self.means],
             "footnotes": list(self.footnotes),
             "published": [finding.to_json() for finding in self.published],
         }

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -67,6 +67,11 @@ class Evidence:
     def score(self) -> float:
         """The headline metric at the best validation; only where `has_result`."""
         return self.values["metric"]
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it ended in numbers that are not finite."""
+        return self.run.is_over and self.run.reason == "nonfinite"
 
     @property
     def started(self) -> float:
@@ -177,10 +182,6 @@ def _validations(e: Evidence) -> int | None:
     return sum(is_finite(line.values.get(e.metric)) for line in e.evaluations) or None
 
 
-def _reached(e: Evidence, mark: str, name: Literal["step", "seconds"]) -> float | None:
-    return getattr(e.result.reached.get(mark), name, None)
-
-
 def _headline(e: Evidence) -> float | None:
     return e.result.metric.value if e.result.metric else None
 
@@ -199,10 +200,6 @@ MEASURES: dict[str, tuple[str, Callable[[Evidence], float | None]]] = {
     "final_loss": ("loss at the last validation", lambda e: _at(e.result.final, "loss")),
     "validations": ("validations that the best was chosen from", _validations),
     "eval_examples": ("validation examples", lambda e: e.result.data.eval_examples),
-    "reached_80_step": ("step that first reached 80 %", lambda e: _reached(e, "0.8", "step")),
-    "reached_80_seconds": ("time until then", lambda e: _reached(e, "0.8", "seconds")),
-    "reached_90_step": ("step that first reached 90 %", lambda e: _reached(e, "0.9", "step")),
-    "reached_90_seconds": ("time until then", lambda e: _reached(e, "0.9", "seconds")),
     "total": ("parameters", lambda e: _census(e).total),
     "trainable": ("parameters that train", lambda e: _census(e).trainable),
     "frozen": ("parameters that do not", lambda e: _census(e).frozen),

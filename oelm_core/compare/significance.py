@@ -1,168 +1,275 @@
-"""Which tests a pair of arms allows, run on their paired predictions, losses, seeds and clocks, and put into words."""
+"""What may be said about a pair of arms: whether the method differs, or two trained models, or the time of a step."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from oelm_core.compare.arms import ArmEvidence
-from oelm_core.compare.comparison import SignificanceTest
+from oelm_core.compare.comparison import SeedCount, SignificanceTest
 from oelm_core.compare.evidence import Evidence
+from oelm_core.compare.item_scores import Basis, RunScore, level, score_run
+from oelm_core.compare.settings import settings_of
 from oelm_core.compare.statistics import (
-    Effect,
-    bootstrap_metric,
-    disagreement,
-    interleaved,
-    over_seeds,
-    perplexity_ratio,
+    Estimate,
+    Ranked,
+    Sample,
+    Spread,
+    contrast,
+    mcnemar,
+    neighbours,
+    noise_floor,
+    paired_difference,
+    rank_test,
+    step_time_ratio,
 )
-from oelm_core.formatting import chance, listed, points, relative
+from oelm_core.formatting import chance, gap, interval, listed, relative
 from oelm_core.metric import metric_named
-from oelm_core.runs.evaluations import best_losses, best_predictions
 
-BySeed = Mapping[int, Evidence]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ScoredArm:
+    """An arm, and what each of its runs scored on the basis that the whole table has."""
+
+    arm: ArmEvidence
+    metric: str
+    basis: Basis
+    scores: Mapping[str, RunScore] = field(default_factory=dict)
+    """By run id; runs without a score are not in it."""
+
+    @property
+    def name(self) -> str:
+        return self.arm.name
+
+    @property
+    def runs(self) -> tuple[Evidence, ...]:
+        """Those with a score: mean, gap, interval and verdict are all of them."""
+        return tuple(e for e in self.arm.runs if e.id in self.scores)
+
+    @property
+    def values(self) -> list[float]:
+        return [self.scores[e.id].value for e in self.runs]
+
+    @property
+    def sample(self) -> Sample | None:
+        """On the scale that is tested."""
+        import numpy as np
+
+        scores = [self.scores[e.id] for e in self.runs]
+        if not scores:
+            return None
+        levels = tuple(level(self.metric, one.value) for one in scores)
+        items = [one.items for one in scores if one.items is not None]
+        same = len(items) == len(scores) and len({(one.examples, one.unit) for one in scores}) == 1
+        return Sample(levels, np.stack(items), scores[0].examples) if same else Sample(levels)
+
+    @property
+    def unit(self) -> str:
+        """What the examples are: "examples", "documents"; "" where they were not kept."""
+        return next((one.unit for one in self.scores.values()), "")
+
+
+def score_arm(arm: ArmEvidence, metric: str, basis: Basis) -> ScoredArm:
+    found = {e.id: score for e in arm.runs if e.has_result and (score := score_run(e, metric, basis)) is not None}
+    return ScoredArm(arm, metric, basis, found)
+
+
+def spread_of(scored: ScoredArm) -> Spread | None:
+    """How an arm's seeds spread; None with one."""
+    sample = scored.sample
+    return Spread(sample.variance, sample.df, scored.name) if sample and sample.df else None
 
 
 @dataclass(frozen=True)
 class Significance:
-    """All tests of a pair; `delta`, `interval` and `p` are those of the one that counts."""
+    """What a pair of arms shows; `delta`, `interval` and `p` are about the method."""
 
-    delta: float | None
-    kept: float | None
-    """Arm over baseline, on the seeds that `delta` is of."""
-    interval: tuple[float, float] | None
-    p: float | None
-    words: str
-    tests: tuple[SignificanceTest, ...]
-
-
-def pair_significance(baseline: ArmEvidence, arm: ArmEvidence, metric: str) -> Significance:
-    """Seeds are the true replication, so with two or more they decide; with one, examples or sequences do."""
-    ratio = not metric_named(metric).is_share
-    theirs = {e.seed: e for e in baseline.scored}
-    ours = {e.seed: e for e in arm.scored}
-    shared = sorted(set(theirs) & set(ours))
-    seeds = [*_over_seeds(theirs, ours, ratio)]
-    tests = [*seeds]
-    of_losses = metric_named(metric).computed_from == "losses"
-    for seed in shared if _has_paired_test(metric) else ():
-        models = theirs[seed], ours[seed]
-        tests += _over_sequences(*models) if of_losses else _over_examples(*models, arm.name, metric)
-    deciding = tests[0] if tests else None
-    words = deciding.words if deciding else f"No test is possible: {_why_not(theirs, ours, metric)}."
-    delta, kept = _gap(theirs, ours, shared, ratio)
-    if delta is not None and len(theirs) < 2 and len(ours) < 2:
-        words += " One seed only."
-    elif delta is not None and not seeds:
-        words += " Too few seeds in common for a test over seeds."
-    return Significance(
-        delta,
-        kept,
-        deciding.interval if deciding else None,
-        deciding.p if deciding else None,
-        words,
-        (*tests, *_of_timing(baseline.runs, arm.runs)),
-    )
+    seeds: SeedCount
+    delta: float | None = None
+    kept: float | None = None
+    """Arm over baseline."""
+    interval: tuple[float, float] | None = None
+    p: float | None = None
+    spread_from: tuple[str, ...] = ()
+    estimate: Estimate | None = None
+    words: str = ""
+    models: tuple[SignificanceTest, ...] = ()
 
 
-def _has_paired_test(metric: str) -> bool:
-    """Whether the metric can be computed again from what two runs kept, so that an interval is of it and no other."""
-    from oelm_core.scores import SCORES
+def pair_significance(baseline: ScoredArm, arm: ScoredArm, others: Sequence[Spread] = ()) -> Significance:
+    """`others`: how seeds spread in the study's other arms, and in calibrations of these recipes.
 
-    return metric == "perplexity" or metric in SCORES
+    Seeds are not paired: the same seed deals both arms the same batches, but what it does to them is not alike (the
+    correlation in the demo is about zero), and pairing would cost half the degrees of freedom.
+    """
+    metric = arm.metric
+    theirs, ours = baseline.sample, arm.sample
+    shared = {e.seed for e in baseline.runs} & {e.seed for e in arm.runs}
+    failed = sum(len(side.arm.failed) + len(side.arm.diverged) for side in (baseline, arm))
+    seeds = SeedCount(len(baseline.runs), len(arm.runs), len(shared), failed)
+    if theirs is None or ours is None:
+        return Significance(seeds, words="No test is possible: one side has no result.")
+    found = contrast([(1.0, ours), (-1.0, theirs)], others)
+    kept = _mean(arm.values) / _mean(baseline.values) if _mean(baseline.values) else None
+    bounds, p = found.interval(), found.p()
+    if baseline.arm.diverged or arm.arm.diverged:
+        ranked = _by_ranks(baseline, arm)
+        bounds, p = ranked.interval, ranked.p
+    if min(seeds.baseline, seeds.arm) < 2:
+        p = None  # one seed: no claim about a method
+    shown = (as_gap(metric, bounds[0]), as_gap(metric, bounds[1])) if bounds else None
+    delta = as_gap(metric, found.value)
+    words = _method_words(baseline, arm, found, delta, shown, p, seeds)
+    return Significance(seeds, delta, kept, shown, p, found.borrowed, found, words, tuple(_models(baseline, arm)))
 
 
-def _why_not(baseline: BySeed, arm: BySeed, metric: str) -> str:
-    """What keeps a pair from being tested, in words."""
-    if not baseline or not arm:
-        return "one side has no result"
-    both = [e for seed in sorted(set(baseline) & set(arm)) for e in (baseline[seed], arm[seed])]
-    if not both:
-        return "no seed in common"
-    if not _has_paired_test(metric):
-        return f"nothing is known of how {metric} is computed"
-    kind = metric_named(metric).computed_from
-    read, each = (best_losses, "sequences") if kind == "losses" else (best_predictions, "examples")
-    without = [e.id for e in both if read(e.run.folder) is None]
-    if without:
-        return f"{listed(without)} kept no {kind} that can be read"
-    return f"the {kind} are of different {each}"
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
-def _gap(baseline: BySeed, arm: BySeed, shared: list[int], ratio: bool) -> tuple[float | None, float | None]:
-    """(difference, share kept) of the arm against the baseline, on the seeds they share, else on all they have."""
-    if not baseline or not arm:
+def as_gap(metric: str, value: float) -> float:
+    """From the scale that is tested to a gap as it is shown: points, or a relative change."""
+    if metric_named(metric).is_share:
+        return value
+    return math.expm1(value) if value < 700 else math.inf
+
+
+def _by_ranks(baseline: ScoredArm, arm: ScoredArm) -> Ranked:
+    """With runs that diverged there is no mean; they are worse than all others."""
+    worst = -math.inf if metric_named(arm.metric).higher_is_better else math.inf
+    sides = [
+        [*(level(side.metric, value) for value in side.values), *(worst for _ in side.arm.diverged)]
+        for side in (baseline, arm)
+    ]
+    return rank_test(*sides)
+
+
+def _method_words(
+    baseline: ScoredArm,
+    arm: ScoredArm,
+    found: Estimate,
+    delta: float,
+    bounds: tuple[float, float] | None,
+    p: float | None,
+    seeds: SeedCount,
+) -> str:
+    size = gap(arm.metric, delta)
+    shown = f" {interval(arm.metric, bounds)}" if bounds else ""
+    lost = [
+        f"{len(side.arm.diverged)} of {len(side.arm.diverged) + len(side.runs)} runs of {side.name} diverged"
+        for side in (baseline, arm)
+        if side.arm.diverged
+    ]
+    rest = f" {listed(lost)}, and count as worse than all others (test by ranks)." if lost else ""
+    if p is None:
+        one = "one seed" if seeds.baseline == seeds.arm else f"{seeds.arm} against {seeds.baseline} seeds"
+        if not bounds:
+            return (
+                f"{size} with {one}: what another seed would give is not known, so nothing is said of the method.{rest}"
+            )
+        source = found.borrowed or (baseline.name if seeds.baseline > 1 else arm.name,)
+        return (
+            f"{size} with {one}; if seeds spread as those of {listed(source)} do, the method's gap lies in{shown}. "
+            f"One seed makes no claim.{rest}"
+        )
+    over = f"{seeds.arm} seeds" if seeds.arm == seeds.baseline else f"{seeds.arm} against {seeds.baseline} seeds"
+    examples = f" and {found.n:,} {arm.unit}" if found.n else ""
+    pooled = f", their spread pooled with that of {listed(found.borrowed)}" if found.borrowed else ""
+    return f"Over {over}{examples}{pooled}: {size}{shown}; {chance(p)}.{rest}"
+
+
+# -- two trained models ------------------------------------------------------------------------------------------------
+
+
+def _models(baseline: ScoredArm, arm: ScoredArm) -> Iterator[SignificanceTest]:
+    """For each seed in common: whether the two trained models differ. McNemar for accuracy, else a paired t."""
+    theirs = {e.seed: e for e in baseline.runs}
+    for e in sorted(arm.runs, key=lambda e: e.seed):
+        base = theirs.get(e.seed)
+        if base is None:
+            continue
+        one, other = baseline.scores[base.id], arm.scores[e.id]
+        if one.items is None or other.items is None or (one.examples, one.unit) != (other.examples, other.unit):
+            continue
+        if metric_named(arm.metric).name == "accuracy":
+            yield _mcnemar(one.items > 0.5, other.items > 0.5, baseline.name, arm.name, e.seed)
+            continue
+        found = paired_difference(one.items, other.items)
+        bounds = found.interval()
+        shown = (as_gap(arm.metric, bounds[0]), as_gap(arm.metric, bounds[1])) if bounds else None
+        delta = as_gap(arm.metric, found.value)
+        words = f"The models of seed {e.seed}: {gap(arm.metric, delta)}"
+        words += f" {interval(arm.metric, shown)}" if shown else ""
+        words += f" over {found.n:,} {other.unit}; {chance(found.p())}."
+        yield SignificanceTest(
+            f"paired t over {other.unit}", "examples", words, found.p(), delta, shown, found.n, e.seed
+        )
+
+
+def _mcnemar(theirs: Flags, ours: Flags, baseline: str, arm: str, seed: int) -> SignificanceTest:
+    """`theirs`, `ours`: which examples each gets right [examples]."""
+    found = mcnemar(int((theirs & ~ours).sum()), int((ours & ~theirs).sum()), len(ours))
+    words = f"The models of seed {seed} get the same of the {found.n:,} examples right; {chance(found.p)}."
+    if found.differing:
+        only = f"{found.only_baseline:,} only {baseline} gets right, {found.only_arm:,} only {arm}"
+        differ = f"differ on {found.differing:,} of {found.n:,} examples"
+        words = f"The models of seed {seed} {differ} ({only}); {chance(found.p)}."
+    delta = (found.only_arm - found.only_baseline) / found.n
+    return SignificanceTest("exact McNemar", "examples", words, found.p, delta, found.interval, found.n, seed)
+
+
+# -- time per step -----------------------------------------------------------------------------------------------------
+
+_WORK = (
+    *("data", "max_length", "model", "shape", "dropout", "effective_batch", "accumulate", "precision", "batching"),
+    *("compile", "freeze", "layers", "unfreeze", "extras", "peer"),
+)
+"""Settings that decide how much work a step is."""
+
+
+def timing_noise(arms: Sequence[ArmEvidence]) -> float | None:
+    """How far apart runs that follow one another lie in time per step where their work is identical."""
+    alike: dict[str, list[tuple[float, float]]] = {}
+    for arm in arms:
+        settings = settings_of(arm.config)
+        work = repr([settings.get(name) for name in _WORK])
+        alike.setdefault(work, []).extend(_clock(arm.runs))
+    ratios = []
+    for clocks in alike.values():
+        times = [time for _, time in sorted(clocks)]
+        ratios += [b / a for a, b in zip(times[0::2], times[1::2], strict=False)]
+    return noise_floor(ratios)
+
+
+def time_per_step(
+    baseline: ArmEvidence, arm: ArmEvidence, noise: float | None
+) -> tuple[float | None, SignificanceTest | None]:
+    """(gap in time per step between runs that are neighbours in time, its test with two such pairs or more)."""
+    pairs = neighbours(_clock(baseline.runs), _clock(arm.runs))
+    if not pairs:
         return None, None
-    ours = [arm[seed].score for seed in (shared or arm)]
-    theirs = [baseline[seed].score for seed in (shared or baseline)]
-    kept = fmean(ours) / fmean(theirs) if fmean(theirs) else None
-    if not ratio:
-        return sum(ours) / len(ours) - sum(theirs) / len(theirs), kept
-    if min(ours + theirs) <= 0:
-        return None, kept
-    return math.exp(sum(map(math.log, ours)) / len(ours) - sum(map(math.log, theirs)) / len(theirs)) - 1, kept
-
-
-def _over_seeds(baseline: BySeed, arm: BySeed, ratio: bool) -> Iterator[SignificanceTest]:
-    found = over_seeds(
-        {seed: e.score for seed, e in baseline.items()}, {seed: e.score for seed, e in arm.items()}, ratio=ratio
-    )
+    found = step_time_ratio(pairs)
     if found is None:
-        return
-    name, effect = found
-    value, interval = _as_delta(effect, ratio)
-    show = relative if ratio else points
-    spread = f" [{show(interval[0])}, {show(interval[1])}]" if interval else ""
-    over = f"{effect.n} paired seeds" if name == "paired t" else f"{len(arm)} against {len(baseline)} unpaired seeds"
-    result = chance(effect.p) if effect.p is not None else "no spread between seeds, so no test"
-    words = f"Over {over}: {show(value)}{spread}; {result}."
-    yield SignificanceTest(name, "seeds", words, effect.p, value, interval, effect.n)
+        base, ours = pairs[0]
+        return ours / base - 1, None
+    value = math.expm1(found.value)
+    low, high = found.interval() or (found.value, found.value)
+    bounds = math.expm1(low), math.expm1(high)
+    floor = f" Identical work differs by up to {relative(noise).lstrip('+')} here." if noise is not None else ""
+    words = (
+        f"Time per step over {len(pairs)} pairs of neighbouring runs: {relative(value)} "
+        f"[{relative(bounds[0])}, {relative(bounds[1])}]; {chance(found.p())}.{floor}"
+    )
+    return value, SignificanceTest("neighbours, paired t", "timing", words, found.p(), value, bounds, len(pairs))
 
 
-def _over_examples(baseline: Evidence, arm: Evidence, arm_name: str, metric: str) -> Iterator[SignificanceTest]:
-    """Whether two trained models differ in what they predict: McNemar's test, with a bootstrap interval."""
-    theirs, ours = best_predictions(baseline.run.folder), best_predictions(arm.run.folder)
-    if not ours or not theirs or ours.labels != theirs.labels:
-        return
-    counts = disagreement(theirs.labels, theirs.predictions, ours.predictions)
-    ratio = not metric_named(metric).is_share
-    effect = bootstrap_metric(theirs.labels, theirs.predictions, ours.predictions, metric, ratio=ratio)
-    value, interval = _as_delta(effect, ratio) if effect else (None, None)
-    words = f"Both get the same of the {counts.n:,} examples right; {chance(counts.p)}."
-    if counts.differing:
-        only = f"{counts.only_baseline:,} only the baseline gets right, {counts.only_arm:,} only {arm_name}"
-        words = f"{counts.differing:,} of {counts.n:,} examples differ ({only}); {chance(counts.p)}."
-    yield SignificanceTest("exact McNemar", "examples", words, counts.p, value, interval, counts.n, arm.seed)
-
-
-def _over_sequences(baseline: Evidence, arm: Evidence) -> Iterator[SignificanceTest]:
-    """As `_over_examples`, by the losses of a language model: a paired bootstrap and a t test."""
-    theirs, ours = best_losses(baseline.run.folder), best_losses(arm.run.folder)
-    if not ours or not theirs or ours.tokens != theirs.tokens:
-        return
-    effect = perplexity_ratio(theirs.losses, ours.losses, theirs.tokens)
-    spread = f" [{effect.interval[0]:.3f}, {effect.interval[1]:.3f}]" if effect.interval else ""
-    words = f"Perplexity ratio {effect.value:.3f}{spread} over {effect.n:,} sequences; {chance(effect.p)}."
-    value, interval = _as_delta(effect, ratio=True)
-    yield SignificanceTest("paired bootstrap and t", "sequences", words, effect.p, value, interval, effect.n, arm.seed)
-
-
-def _of_timing(baseline: Sequence[Evidence], arm: Sequence[Evidence]) -> Iterator[SignificanceTest]:
-    clocks = [[(e.started, e.values["step_time"]) for e in side if "step_time" in e.values] for side in (baseline, arm)]
-    effect = interleaved(*clocks)
-    if effect is None:
-        return
-    value, interval = _as_delta(effect, ratio=True)
-    spread = f" [{relative(interval[0])}, {relative(interval[1])}]" if interval else ""
-    result = chance(effect.p) if effect.p is not None else "no spread, so no test"
-    words = f"Time per step over {effect.n} pairs of runs: {relative(value)}{spread}; {result}."
-    yield SignificanceTest("interleaved pairs, paired t", "timing", words, effect.p, value, interval, effect.n)
-
-
-def _as_delta(effect: Effect, ratio: bool) -> tuple[float, tuple[float, float] | None]:
-    if not ratio:
-        return effect.value, effect.interval
-    interval = (effect.interval[0] - 1, effect.interval[1] - 1) if effect.interval else None
-    return effect.value - 1, interval
+def _clock(runs: Sequence[Evidence]) -> list[tuple[float, float]]:
+    return [(e.started, e.values["step_time"]) for e in runs if e.values.get("step_time")]

@@ -1,63 +1,362 @@
-"""Significance tests: exact McNemar, paired bootstraps, t over seeds, interleaved timing. Pure; scipy on demand."""
+"""What a few seeds and a few examples allow to say: estimates, intervals, tests. Pure; scipy on demand.
+
+Two claims are kept apart. "These two trained models differ" is a matter of examples (McNemar, a paired t). "The method
+differs" needs seeds, and is what `contrast` answers: seeds x examples, both drawn from populations.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
-    Integers = npt.NDArray[np.int64]
 
 LEVEL = 0.95
-DRAWS = 10_000
-BOOTSTRAP_SEED = 20260207
-"""Fixed, so that one set of runs always gives one interval."""
+POWER = 0.8
+MOST_SEEDS = 100
+"""More than anyone will run: beyond it the number of seeds that would decide is not told."""
+UNEQUAL = 0.10
+"""A spread of seeds so much larger than the others' that chance gives it this rarely is not pooled with theirs."""
+
+
+# -- seeds x examples ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What the runs of one arm scored, one a seed, on the scale that is tested."""
+
+    scores: tuple[float, ...]
+    items: Floats | None = None
+    """[seeds, items]: each example's (or document's) part; a row's mean is that seed's score. None where not kept."""
+    examples: str = ""
+    """Which examples these are: only those of the same are set against one another."""
+
+    @property
+    def df(self) -> int:
+        return max(0, len(self.scores) - 1)
+
+    @property
+    def variance(self) -> float:
+        """Between seeds; 0 with fewer than two."""
+        mean = math.fsum(self.scores) / len(self.scores)
+        return math.fsum((score - mean) ** 2 for score in self.scores) / self.df if self.df else 0.0
 
 
 @dataclass(frozen=True)
-class Effect:
-    """A difference (or log ratio turned into a ratio) with its interval and p-value; None where it cannot be had."""
+class Spread:
+    """A variance between seeds that was seen elsewhere: in other arms of a study, or in a calibration."""
+
+    variance: float
+    df: float
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A contrast of arms: its value, and its variance in two parts."""
 
     value: float
-    interval: tuple[float, float] | None
-    p: float | None
-    n: int
+    seeds: float | None
+    """Variance due to the seeds; more seeds make it smaller. None where one seed leaves it unknown."""
+    examples: float
+    """Variance due to the examples; seeds do not change it. 0 where it is not known."""
+    df: float
+    per_seed: float | None = None
+    """Variance that one seed on each side would have."""
+    n: int = 0
+    """Examples."""
+    borrowed: tuple[str, ...] = ()
+    """Where the spread of seeds was seen, apart from the arms themselves."""
+
+    @property
+    def error(self) -> float | None:
+        """Standard error; None where the variance is not known."""
+        return math.sqrt(self.seeds + self.examples) if self.seeds is not None else None
+
+    def interval(self, level: float = LEVEL) -> tuple[float, float] | None:
+        """Two-sided; the values that `p` does not reject."""
+        from scipy.stats import t
+
+        if self.error is None:
+            return None
+        reach = float(t.ppf((1 + level) / 2, self.df)) * self.error
+        return self.value - reach, self.value + reach
+
+    def p(self, null: float = 0.0) -> float | None:
+        """Two-sided."""
+        from scipy.stats import t
+
+        if self.error is None:
+            return None
+        if self.error == 0:
+            return 1.0 if self.value == null else 0.0
+        return float(2 * t.sf(abs(self.value - null) / self.error, self.df))
+
+
+def contrast(arms: Sequence[tuple[float, Sample]], others: Sequence[Spread] = ()) -> Estimate:
+    """The weighted sum of arms' means, [(1, arm), (-1, baseline)], over seeds and over examples.
+
+    Seeds: the variance between them is pooled over the arms and `others`, unless one of the arms has a clearly larger
+    one. Degrees of freedom lie halfway between those of the pool and Satterthwaite's, which guard against unequal
+    spreads but are too few where they are equal. Examples: the variance over examples of the contrast's mean over
+    seeds, less what the seeds alone bring into it.
+    """
+    value = sum(weight * math.fsum(arm.scores) / len(arm.scores) for weight, arm in arms)
+    examples, n = _example_variance(arms)
+    own = [Spread(arm.variance, arm.df) for _, arm in arms if arm.df]
+    spreads = [one for one in [*own, *others] if one.df > 0]
+    shares = [weight**2 / len(arm.scores) for weight, arm in arms]
+    if not spreads:
+        return Estimate(value, None, examples, 1.0, n=n)
+    if len(own) == len(arms) and _is_wider(own, others):
+        variances = [arm.variance for _, arm in arms]
+        parts = [share * variance for share, variance in zip(shares, variances, strict=True)]
+        df = _satterthwaite(zip(parts, [float(arm.df) for _, arm in arms], strict=True))
+        borrowed: tuple[str, ...] = ()
+    else:
+        pooled = sum(one.df * one.variance for one in spreads) / sum(one.df for one in spreads)
+        variances = [pooled] * len(arms)
+        parts = [share * pooled for share in shares]
+        nominal = sum(one.df for one in spreads)
+        df = (nominal + _satterthwaite((one.df * one.variance, one.df) for one in spreads)) / 2
+        borrowed = tuple(dict.fromkeys(one.source for one in others if one.df > 0 and one.source))
+    seeds = math.fsum(parts)
+    each = sum(weight**2 * variance for (weight, _), variance in zip(arms, variances, strict=True))
+    whole = _satterthwaite([(seeds, df), (examples, max(1.0, n - 1.0))])
+    return Estimate(value, seeds, examples, whole, each, n, borrowed)
+
+
+def _is_wider(own: Sequence[Spread], others: Sequence[Spread]) -> bool:
+    """Whether one of the arms spreads over seeds so much more than all the rest that pooling would hide it."""
+    from scipy.stats import f
+
+    for one in own:
+        rest = [other for other in [*own, *others] if other is not one and other.df > 0]
+        df = sum(other.df for other in rest)
+        if not rest:
+            continue
+        variance = sum(other.df * other.variance for other in rest) / df
+        if variance == 0:
+            if one.variance > 0 and df > 1:
+                return True
+        elif f.sf(one.variance / variance, one.df, df) < UNEQUAL / len(own):
+            return True
+    return False
+
+
+def _satterthwaite(parts: Iterable[tuple[float, float]]) -> float:
+    """Degrees of freedom of a sum of variances, each with its own."""
+    known = [(variance, df) for variance, df in parts if variance > 0]
+    if not known:
+        return 1.0
+    return math.fsum(v for v, _ in known) ** 2 / math.fsum(v**2 / df for v, df in known)
+
+
+def _example_variance(arms: Sequence[tuple[float, Sample]]) -> tuple[float, int]:
+    """(variance of the contrast due to the examples, how many there are); (0, 0) where they were not kept."""
+    import numpy as np
+
+    items = [arm.items for _, arm in arms]
+    if any(one is None for one in items):
+        return 0.0, 0
+    matrices = [one for one in items if one is not None]
+    if len({(arm.examples, one.shape[1]) for (_, arm), one in zip(arms, matrices, strict=True)}) > 1:
+        parts = [_example_variance([one]) for one in arms]  # other examples: each arm's own, nothing cancels
+        return sum(part for part, _ in parts), min(n for _, n in parts)
+    n = matrices[0].shape[1]
+    if n < 2:
+        return 0.0, n
+    mean = sum(weight * one.mean(0) for (weight, _), one in zip(arms, matrices, strict=True))
+    found = float(np.var(mean, ddof=1))
+    noises = [_seed_noise(one) for one in matrices]
+    known = [noise for noise in noises if noise is not None]
+    for (weight, arm), noise in zip(arms, noises, strict=True):
+        # of an arm with one seed it is not known; the other arms' stands in, and without any all of it counts
+        own = noise if noise is not None else sum(known) / len(known) if known else 0.0
+        found -= weight**2 * own / len(arm.scores)
+    return max(0.0, found) / n, n
+
+
+def _seed_noise(items: Floats) -> float | None:
+    """Variance of an example over seeds beyond the seeds' own level: interaction and chance; None with one seed."""
+    k, n = items.shape
+    if k < 2:
+        return None
+    rest = items - items.mean(0) - items.mean(1, keepdims=True) + items.mean()
+    return float((rest**2).sum() / ((k - 1) * (n - 1)))
+
+
+def mean_of(estimates: Sequence[Estimate]) -> Estimate:
+    """The mean of independent contrasts, such as one gap on several data sets."""
+    count = len(estimates)
+    variances = [(one.seeds + one.examples) / count**2 if one.seeds is not None else None for one in estimates]
+    known = [variance for variance in variances if variance is not None]
+    value = math.fsum(one.value for one in estimates) / count
+    if len(known) < count:
+        return Estimate(value, None, 0.0, 1.0)
+    df = _satterthwaite(zip(known, (one.df for one in estimates), strict=True))
+    return Estimate(value, math.fsum(known), 0.0, df)
+
+
+# -- many comparisons, targets -----------------------------------------------------------------------------------------
+
+
+def holm(ps: Sequence[float | None], size: int = 0) -> list[float | None]:
+    """Adjusted p-values (Holm 1979); `size`: comparisons in the family, if more than are there yet.
+
+    >>> holm([0.01, 0.04, None], 3)
+    [0.03, 0.08, None]
+    """
+    known = sorted((p, place) for place, p in enumerate(ps) if p is not None)
+    size = max(size, len(known))
+    adjusted: list[float | None] = [None] * len(ps)
+    worst = 0.0
+    for rank, (p, place) in enumerate(known):
+        worst = max(worst, min(1.0, p * (size - rank)))
+        adjusted[place] = worst
+    return adjusted
+
+
+def seeds_to_decide(per_seed: float, examples: float, distance: float) -> int | None:
+    """Fewest seeds a side with which a bound at 95 % tells, in four of five cases, a target `distance` away.
+
+    `per_seed`: variance of the contrast with one seed a side; `examples`: what more seeds leave. None where no number
+    up to MOST_SEEDS does.
+    """
+    from scipy.stats import t
+
+    for k in range(2, MOST_SEEDS + 1):
+        need = float(t.ppf(LEVEL, k - 1) + t.ppf(POWER, k - 1))
+        if need**2 * (per_seed / k + examples) <= distance**2:
+            return k
+    return None
+
+
+def resolved_by_examples(examples: float) -> float:
+    """The smallest distance from a target that any number of seeds can tell on so many examples."""
+    from scipy.stats import norm
+
+    return float(norm.ppf(LEVEL) + norm.ppf(POWER)) * math.sqrt(examples)
+
+
+# -- runs without a score ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A shift by ranks, where some runs have no score but "worse than all": Mann-Whitney, exact, and its inversion."""
+
+    p: float
+    interval: tuple[float, float]
+    """Of arm minus baseline; an end is infinite where runs without a score reach it."""
+
+
+def rank_test(baseline: Sequence[float], arm: Sequence[float]) -> Ranked:
+    """Two-sided exact test over all ways to deal the runs to the arms; a run that diverged is given as +-infinity."""
+    p = _rank_p(baseline, arm, 0.0)
+    pairs = sorted({_minus(a, b) for a in arm for b in baseline})
+    inside = [shift for shift in _between(pairs) if _rank_p(baseline, arm, shift) > 1 - LEVEL]
+    if not inside:  # a test at this level rejects every shift only by rounding
+        return Ranked(p, (pairs[0], pairs[-1]))
+    low = max((one for one in pairs if one <= min(inside)), default=-math.inf)
+    high = min((one for one in pairs if one >= max(inside)), default=math.inf)
+    return Ranked(p, (low, high))
+
+
+def _minus(a: float, b: float) -> float:
+    return 0.0 if a == b else a - b  # two infinities are as bad as one another
+
+
+def _between(values: Sequence[float]) -> list[float]:
+    """A point below, between and above the finite ones."""
+    finite = [one for one in values if math.isfinite(one)]
+    if not finite:
+        return [0.0]
+    middles = [(a + b) / 2 for a, b in itertools.pairwise(finite)]
+    return [finite[0] - 1, *finite, *middles, finite[-1] + 1]
+
+
+def _rank_p(baseline: Sequence[float], arm: Sequence[float], shift: float) -> float:
+    from scipy.stats import rankdata
+
+    ranks = [float(one) for one in rankdata([*baseline, *(one - shift for one in arm)])]
+    k, middle = len(arm), len(arm) * (len(ranks) + 1) / 2
+    seen = abs(sum(ranks[-k:]) - middle)
+    ways = list(itertools.combinations(ranks, k)) if math.comb(len(ranks), k) <= 20_000 else None
+    if ways is None:  # more than ten a side: the normal approximation is close
+        from scipy.stats import mannwhitneyu
+
+        return float(mannwhitneyu([one - shift for one in arm], list(baseline), method="asymptotic").pvalue)
+    return sum(abs(sum(way) - middle) >= seen - 1e-9 for way in ways) / len(ways)
+
+
+@dataclass(frozen=True)
+class TimeToReach:
+    """When runs first reached a mark, with those counted that never did."""
+
+    median: float | None
+    """Kaplan-Meier; None where fewer than half reached it."""
+    reached: int
+    runs: int
+
+
+def time_to_reach(times: Sequence[float | None], ends: Sequence[float]) -> TimeToReach:
+    """`times`: when each run reached the mark, None for never; `ends`: how long each was watched.
+
+    >>> time_to_reach([100, 300, None], [500, 500, 500]).median
+    300
+    """
+    seen = sorted((end if at is None else at, at is None) for at, end in zip(times, ends, strict=True))
+    left, share = len(seen), 1.0
+    median = None
+    for at, censored in seen:
+        if not censored:
+            share *= 1 - 1 / left
+            if share <= 0.5 and median is None:
+                median = at
+        left -= 1
+    return TimeToReach(median, sum(at is not None for at in times), len(seen))
+
+
+# -- two trained models ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Paired right/wrong counts of two classifiers on the same n examples."""
+    """Paired right/wrong counts of two classifiers on the same n examples, with the exact McNemar test."""
 
     n: int
     only_baseline: int
     """Examples only the baseline got right."""
     only_arm: int
     p: float
+    interval: tuple[float, float]
+    """Of the difference in accuracy: the test inverted, given how many examples the two disagree on."""
 
     @property
     def differing(self) -> int:
         return self.only_baseline + self.only_arm
 
-    @property
-    def net(self) -> int:
-        """Examples gained by the arm."""
-        return self.only_arm - self.only_baseline
 
-
-def exact_mcnemar(only_baseline: int, only_arm: int) -> float:
-    """Two-sided exact p: under no difference each disagreement is a fair coin."""
+def mcnemar(only_baseline: int, only_arm: int, n: int) -> Disagreement:
+    """Under no difference each disagreement is a fair coin; Clopper and Pearson's interval inverts that test."""
     from scipy.stats import binomtest
 
-    if only_baseline + only_arm == 0:
-        return 1.0
-    return float(binomtest(only_arm, only_baseline + only_arm, 0.5).pvalue)
+    differing = only_baseline + only_arm
+    if not differing:
+        return Disagreement(n, 0, 0, 1.0, (0.0, 0.0))
+    test = binomtest(only_arm, differing, 0.5)
+    low, high = test.proportion_ci(LEVEL)
+    ends = ((2 * low - 1) * differing / n, (2 * high - 1) * differing / n)
+    return Disagreement(n, only_baseline, only_arm, float(test.pvalue), ends)
 
 
 def mcnemar_range(wrong_baseline: int, wrong_arm: int, n: int) -> tuple[float, float, int | None]:
@@ -77,127 +376,59 @@ def mcnemar_range(wrong_baseline: int, wrong_arm: int, n: int) -> tuple[float, f
     return float(p.min()), float(p.max()), int(significant[-1]) if len(significant) else None
 
 
-def disagreement(labels: Sequence[int], baseline: Sequence[int], arm: Sequence[int]) -> Disagreement:
-    right = [(b == y, a == y) for y, b, a in zip(labels, baseline, arm, strict=True)]
-    only_baseline = sum(b and not a for b, a in right)
-    only_arm = sum(a and not b for b, a in right)
-    return Disagreement(len(right), only_baseline, only_arm, exact_mcnemar(only_baseline, only_arm))
-
-
-def bootstrap_metric(
-    labels: Sequence[int],
-    baseline: Sequence[int],
-    arm: Sequence[int],
-    metric: str,
-    *,
-    ratio: bool = False,
-    draws: int = DRAWS,
-) -> Effect | None:
-    """Arm minus baseline (or arm over baseline) in a metric of SCORES, with a paired bootstrap interval over examples.
-
-    None for a ratio of values that are not all positive. Examples fall into few (label, baseline, arm) kinds;
-    redrawing their counts is the same as redrawing examples.
-    """
-    import numpy as np
-
-    from oelm_core.scores import SCORES
-
-    size = max(max(labels), max(baseline), max(arm)) + 1
-    kinds, counts = np.unique(np.array([labels, baseline, arm]), axis=1, return_counts=True)
-    n = int(counts.sum())
-    redrawn = np.random.default_rng(BOOTSTRAP_SEED).multinomial(n, counts / n, size=draws)  # [draws, kinds]
-    weights = np.concatenate([counts[None], redrawn]).astype(float)
-    y, b, a = kinds
-    ours, theirs = (SCORES[metric](_confusions(weights, y, predicted, size)) for predicted in (a, b))
-    if ratio and min(ours.min(), theirs.min()) <= 0:
-        return None
-    change = ours / theirs if ratio else ours - theirs
-    low, high = np.quantile(change[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Effect(float(change[0]), (float(low), float(high)), None, n)
-
-
-def _confusions(weights: Floats, labels: Integers, predictions: Integers, size: int) -> Floats:
-    """[draws, size, size] from weights [draws, kinds] and the label and prediction of each kind [kinds]."""
-    import numpy as np
-
-    tables = np.zeros((len(weights), size, size))
-    for kind, (label, prediction) in enumerate(zip(labels, predictions, strict=True)):
-        tables[:, label, prediction] += weights[:, kind]
-    return tables
-
-
-def perplexity_ratio(
-    baseline: Sequence[float], arm: Sequence[float], tokens: Sequence[float], draws: int = DRAWS
-) -> Effect:
-    """exp of the mean difference of negative log likelihood per token, paired by sequence.
-
-    `baseline`, `arm`: summed nll of each sequence [sequences]; `tokens`: how many tokens each has. The interval is a
-    bootstrap over sequences; p is a t test of the ratio estimator, which with equal lengths is the paired t test.
-    """
-    import numpy as np
-    from scipy.stats import t as student
-
-    difference = np.asarray(arm, float) - np.asarray(baseline, float)
-    count = np.asarray(tokens, float)
-    n, mean = len(difference), difference.sum() / count.sum()
+def paired_difference(baseline: Floats, arm: Floats) -> Estimate:
+    """Two trained models on the same examples (or documents) [items]: a paired t over them."""
+    difference = arm - baseline
+    n = len(difference)
     if n < 2:
-        return Effect(math.exp(mean), None, None, n)
-    spread = math.sqrt(n / (n - 1) * float(((difference - mean * count) ** 2).sum())) / count.sum()
-    p = float(2 * student.sf(abs(mean) / spread, n - 1)) if spread > 0 else (1.0 if mean == 0 else 0.0)
-    generator = np.random.default_rng(BOOTSTRAP_SEED)
-    block = max(1, 2_000_000 // n)  # keeps the index table to a few tens of megabytes
-    means: list[float] = []
-    while len(means) < draws:
-        picks = generator.integers(0, n, size=(min(block, draws - len(means)), n))
-        means.extend(difference[picks].sum(1) / count[picks].sum(1))
-    low, high = np.exp(np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
-    return Effect(math.exp(mean), (float(low), float(high)), p, n)
+        return Estimate(float(difference.mean()), None, 0.0, 1.0, n=n)
+    return Estimate(float(difference.mean()), 0.0, float(difference.var(ddof=1)) / n, n - 1.0, n=n)
 
 
-def over_seeds(baseline: Mapping[int, float], arm: Mapping[int, float], *, ratio: bool) -> tuple[str, Effect] | None:
-    """("paired t" | "Welch t", estimate) over seeds, or None with too few. With `ratio`, of logs, given as a ratio."""
-    if ratio and min([*baseline.values(), *arm.values()], default=1) <= 0:
-        return None
-    shared = sorted(set(baseline) & set(arm))
-    if len(shared) >= 2:
-        return "paired t", paired_t([baseline[s] for s in shared], [arm[s] for s in shared], ratio=ratio)
-    if len(baseline) >= 2 and len(arm) >= 2:
-        return "Welch t", welch_t(list(baseline.values()), list(arm.values()), ratio=ratio)
-    return None
+# -- time per step -----------------------------------------------------------------------------------------------------
+
+Clocked = tuple[float, float]
+"""(when a run started, its seconds per step)"""
 
 
-def paired_t(baseline: Sequence[float], arm: Sequence[float], *, ratio: bool) -> Effect:
-    """Arm minus baseline (or arm over baseline), paired; needs two pairs."""
-    from scipy.stats import ttest_rel
+def neighbours(baseline: Sequence[Clocked], arm: Sequence[Clocked]) -> list[tuple[float, float]]:
+    """[(baseline's step time, arm's)] of runs that followed one another: as many pairs as can be, the nearest in time.
 
-    base, other = _scale(baseline, ratio), _scale(arm, ratio)
-    differences = [a - b for a, b in zip(other, base, strict=True)]
-    mean = sum(differences) / len(differences)
-    has_spread = max(differences) - min(differences) > 1e-12 * max(map(abs, base))
-    return _effect(mean, ttest_rel(other, base) if has_spread else None, len(differences), ratio)
-
-
-def welch_t(baseline: Sequence[float], arm: Sequence[float], *, ratio: bool) -> Effect:
-    """As paired_t for seeds that do not match: unequal variances allowed."""
-    from scipy.stats import ttest_ind
-
-    base, other = _scale(baseline, ratio), _scale(arm, ratio)
-    mean = sum(other) / len(other) - sum(base) / len(base)
-    has_spread = max(other) != min(other) or max(base) != min(base)
-    outcome = ttest_ind(other, base, equal_var=False) if has_spread else None
-    return _effect(mean, outcome, min(len(base), len(other)), ratio)
-
-
-def interleaved(baseline: Sequence[tuple[float, float]], arm: Sequence[tuple[float, float]]) -> Effect | None:
-    """Step-time ratio arm/baseline from runs in turns; inputs are (start time, step time) of each run.
-
-    The first run of one is paired with the first of the other, and so on, so drift of the machine hits both sides
-    alike. None when there are fewer than two pairs.
+    Only neighbours share a machine's state: with a pause or another load between them a pair would compare the hours.
     """
-    pairs = list(zip(sorted(baseline), sorted(arm), strict=False))
-    if len(pairs) < 2:
+    runs = sorted([(at, False, time) for at, time in baseline] + [(at, True, time) for at, time in arm])
+    best: list[tuple[int, float, list[tuple[float, float]]]] = [(0, 0.0, [])]  # of the first i runs
+    for place, (at, is_arm, time) in enumerate(runs):
+        found = best[-1]
+        if place and runs[place - 1][1] != is_arm:
+            before, _, other = runs[place - 1]
+            pairs, gap, chosen = best[place - 1]
+            pair = (other, time) if is_arm else (time, other)
+            found = max(found, (pairs + 1, gap - (at - before), [*chosen, pair]), key=lambda one: one[:2])
+        best.append(found)
+    return best[-1][2]
+
+
+def step_time_ratio(pairs: Sequence[tuple[float, float]]) -> Estimate | None:
+    """The log of arm over baseline, from pairs of neighbours; None with fewer than two."""
+    logs = [math.log(arm / base) for base, arm in pairs if arm > 0 and base > 0]
+    if len(logs) < 2:
         return None
-    return paired_t([b for (_, b), _ in pairs], [a for _, (_, a) in pairs], ratio=True)
+    sample = Sample(tuple(logs))
+    return Estimate(sum(logs) / len(logs), sample.variance / len(logs), 0.0, float(sample.df), sample.variance)
+
+
+def noise_floor(ratios: Sequence[float]) -> float | None:
+    """How far neighbours that do identical work lie apart: a ratio that 95 % of such pairs stay below, less 1.
+
+    From the logs' standard deviation about zero, with the t of as many pairs; None with fewer than two.
+    """
+    from scipy.stats import t
+
+    if len(ratios) < 2:
+        return None
+    spread = math.sqrt(sum(math.log(one) ** 2 for one in ratios) / len(ratios))
+    return math.expm1(float(t.ppf((1 + LEVEL) / 2, len(ratios))) * spread)
 
 
 def trend(values: Sequence[float]) -> float | None:
@@ -207,16 +438,3 @@ def trend(values: Sequence[float]) -> float | None:
     steps = [b - a for a, b in itertools.pairwise(values)]
     same_way = all(step > 0 for step in steps) or all(step < 0 for step in steps)
     return values[-1] / values[0] - 1 if same_way else None
-
-
-def _scale(values: Sequence[float], ratio: bool) -> list[float]:
-    return [math.log(value) for value in values] if ratio else list(values)
-
-
-def _effect(mean: float, outcome: Any, n: int, ratio: bool) -> Effect:
-    """`outcome`: scipy's, or None without spread, where t is not defined."""
-    back = math.exp if ratio else float
-    if outcome is None:
-        return Effect(back(mean), None, None, n)
-    low, high = outcome.confidence_interval(LEVEL)
-    return Effect(back(mean), (back(low), back(high)), float(outcome.pvalue), n)

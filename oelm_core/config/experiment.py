@@ -74,6 +74,8 @@ class Study(Section):
     seeds: Annotated[list[int], Field(min_length=1), AfterValidator(_each_once)] = [42]
     pause: Annotated[float, Field(ge=0)] = 0
     """Seconds between runs on one device, so that one does not warm the card for the next."""
+    contrasts: list[tuple[str, str]] = []
+    """Arms to set against one another, beside each against its baseline: [[sst2-oelm, sst2-random]]."""
     table: Literal["matrix", "ablation", "cross-dataset", "timing", "curve"] = "matrix"
     claims: list[Claim] = []
     """Published figures about the study as a whole: gaps, averages, speed-ups."""

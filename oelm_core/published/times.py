@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from oelm_core.compare.comparison import Finding
 from oelm_core.compare.config_values import Config, steps_of
-from oelm_core.compare.statistics import interleaved, trend
+from oelm_core.compare.statistics import step_time_ratio, trend
 from oelm_core.formatting import chance, duration_words, listed, percent, relative
 from oelm_core.published.figures import Figure, cited, derived, mean_figure, named, sources
 
@@ -179,11 +180,13 @@ def timing_runs(
             )
             yield cited("confounds", "drift", (name,), why, *runs)
     yield from _order(base.id, arm.id, claims)
-    effect = interleaved(*([(float(i), one.value) for i, one in enumerate(runs)] for runs in sides.values()))
-    if effect and effect.p is not None and effect.interval:
-        low, high = (relative(end - 1, 0) for end in effect.interval)
-        gap = f"{relative(effect.value - 1)} [{low}, {high}] per step"
-        why = f"{effect.n} interleaved pairs give {gap}; {chance(effect.p)}."
+    pairs = list(zip(*([one.value for one in runs] for runs in sides.values()), strict=False))
+    effect = step_time_ratio(pairs)
+    bounds = effect.interval() if effect else None
+    if effect and bounds:
+        low, high = (relative(math.expm1(end), 0) for end in bounds)
+        gap = f"{relative(math.expm1(effect.value))} [{low}, {high}] per step"
+        why = f"{len(pairs)} interleaved pairs give {gap}; {chance(effect.p())}."
         yield cited("note", "timing-runs", (base.id, arm.id), why, *sides[base.id], *sides[arm.id])
 
 

@@ -15,8 +15,8 @@ from oelm_core.report.translations import Translations
 
 Row = Mapping[str, str | int | float | None]
 MEASURES = (
-    *("final", "loss", *further_scores(), "best_step", "reached_80_step", "reached_80_seconds", "reached_90_step"),
-    *("reached_90_seconds", "total", "trainable", "frozen", "step_time", "step_time_median", "step_time_p95"),
+    *("final", "loss", *further_scores(), "best_step"),
+    *("total", "trainable", "frozen", "step_time", "step_time_median", "step_time_p95"),
     *("tokens_per_s", "seconds", "training_seconds", "validation_seconds", "memory", "checkpoint_bytes"),
 )
 """Those with a column of their own in the rows."""

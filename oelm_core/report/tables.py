@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Pair, SignificanceTest
+from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Pair, Reached, SignificanceTest
 from oelm_core.compare.settings import LABELS, settings_of, shown
 from oelm_core.formatting import (
     duration_words,
@@ -29,7 +29,7 @@ from oelm_core.report.translations import Translations
 DASH = "-"
 MOST_STEPS = 12
 ARROWS = {"higher": "↑", "lower": "↓"}
-MARKS = {"met": "✔", "missed": "✗", "unknown": "?", "no target": ""}
+MARKS = {"met": "✔", "missed": "✗", "undecided": "?"}
 GRADE_MARKS = {"breaks": "✗", "confounds": "⚠", "note": "·"}
 REFUTED, OTHER = "⚠", "≠"
 """Marks of a published figure: contradicted by what else was published; of another network or recipe than was run."""
@@ -163,7 +163,7 @@ def _published(
 
 
 def _verdict(pair: Pair, translate: Translations) -> str:
-    return DASH if pair.verdict == "no target" else f"{MARKS[pair.verdict]} {translate(pair.verdict)}"
+    return DASH if pair.verdict is None else f"{MARKS[pair.verdict]} {translate(pair.verdict)}"
 
 
 def results(group: Group, translate: Translations, references: References | None = None) -> ReportTable:
@@ -185,6 +185,20 @@ def results(group: Group, translate: Translations, references: References | None
     return _table(group_title(group), translate, group.arms, columns, keep=3, strong=strong)
 
 
+def _reached(mark: str, read: Callable[[Reached], float | None], show: Callable[[float], str]) -> Callable[[Arm], str]:
+    """The median over seeds, with how many reached it where some did not."""
+
+    def cell(arm: Arm) -> str:
+        found = arm.reached.get(mark)
+        if found is None:
+            return DASH
+        median = read(found)
+        of = "" if found.reached == found.runs else f" ({found.reached}/{found.runs})"
+        return f"{show(median) if median is not None else 'not reached'}{of}"
+
+    return cell
+
+
 def measures(group: Group, translate: Translations) -> ReportTable:
     headings = {"loss": "Loss", "f1": "F1"}
     others = [name for name in ("loss", *further_scores(), "mismatched_accuracy") if name != group.metric]
@@ -192,10 +206,10 @@ def measures(group: Group, translate: Translations) -> ReportTable:
         ("Arm", "l", _arm_id),
         ("Final", "r", _spread("final", _show_metric(group.metric))),
         *((headings.get(name, name), "r", _spread(name, _show_metric(name))) for name in others),
-        ("Steps to 80 %", "r", _spread("reached_80_step", whole)),
-        ("Time to 80 %", "r", _spread("reached_80_seconds", duration_words)),
-        ("Steps to 90 %", "r", _spread("reached_90_step", whole)),
-        ("Time to 90 %", "r", _spread("reached_90_seconds", duration_words)),
+        ("Steps to 80 %", "r", _reached("0.8", lambda at: at.median_step, whole)),
+        ("Time to 80 %", "r", _reached("0.8", lambda at: at.median_seconds, duration_words)),
+        ("Steps to 90 %", "r", _reached("0.9", lambda at: at.median_step, whole)),
+        ("Time to 90 %", "r", _reached("0.9", lambda at: at.median_seconds, duration_words)),
     ]
     return _table(translate("More measures"), translate, group.arms, columns)
 
@@ -265,13 +279,10 @@ def across(comparison: Comparison, translate: Translations) -> ReportTable:
         arm, base = group.arm(pair.arm), group.arm(pair.baseline)
         numbers = (_headline(base, group), _headline(arm, group), _gap(group, pair), _cell(pair.retention, _share))
         rows.append((group.dataset, arm.method, *numbers))
-    for method, kind in dict.fromkeys((group.arm(pair.arm).method, pair.kind) for group, pair in pairs):
-        same = [p for g, p in pairs if g.arm(p.arm).method == method and p.kind == kind]
-        if len(same) > 1:
-            mean = sum(p.delta or 0.0 for p in same) / len(same)
-            kept = [p.retention for p in same if p.retention is not None]
-            kept_on_average = _share(sum(kept) / len(kept)) if kept else DASH
-            rows.append((translate("Mean"), method, DASH, DASH, gap(same[0].metric, mean), kept_on_average))
+    for mean in comparison.means:
+        bounds = f" {interval(mean.metric, mean.interval)}" if mean.interval else ""
+        shown = f"{gap(mean.metric, mean.delta)}{bounds}"
+        rows.append((translate("Mean"), mean.method, DASH, DASH, shown, _cell(mean.retention, _share)))
     headings = ("Data set", "Method", "Baseline", "Arm", "Gap", "Kept")
     return ReportTable(title, tuple(map(translate, headings)), "llrrrr", tuple(rows))
 

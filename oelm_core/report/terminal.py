@@ -41,7 +41,7 @@ def terminal_report(comparison: Comparison, lang: str = "en") -> RichGroup:
 def _group(group: Group, translate: Translations, references: References) -> list[RenderableType]:
     parts: list[RenderableType] = [FittingTable(tables.results(group, translate, references))]
     for pair in group.pairs:
-        verdict = "" if pair.verdict == "no target" else f" Target {pair.verdict}: {pair.verdict_why}."
+        verdict = "" if pair.verdict is None else f" Target {pair.verdict}: {pair.verdict_why}."
         parts.append(Text(f"{pair.arm}: {pair.words}{verdict}"))
     timing = tables.timing(group, translate, references)
     for title, table in (("Parameters", tables.parameters(group, translate)), ("Timing", timing)):

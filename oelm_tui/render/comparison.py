@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAME = 16
 GRADES = {"breaks": "bad", "confounds": "wait", "note": "faint"}
-VERDICTS = {"met": "ok", "missed": "bad", "unknown": "faint", "no target": "faint"}
+VERDICTS = {"met": "ok", "missed": "bad", "undecided": "warn"}
 Cells = list[list[Span]]
 
 
@@ -141,7 +141,7 @@ def _significance(pair: Pair | None) -> list[Span]:
 
 
 def _verdict(pair: Pair | None) -> list[Span]:
-    if pair is None or pair.verdict == "no target":
+    if pair is None or pair.verdict is None:
         return [("", "")]
     sign = {"met": glyphs.signs.good, "missed": glyphs.signs.bad}.get(pair.verdict, "?")
     return [(f"{sign} {pair.verdict}", VERDICTS[pair.verdict]), (f"  {pair.verdict_why.partition(':')[0]}", "faint")]
