@@ -112,7 +112,8 @@ def newest_per_seed(runs: Iterable[Evidence]) -> tuple[list[Evidence], list[str]
         alike = kept.setdefault((e.preset.lower(), e.run.config_hash, e.seed), [])
         newer = next((other for other in alike if same_inputs(other, e)), None)
         if newer:
-            notes.append(f"{e.id} is left out: {newer.id} is newer, with the same recipe and seed.")
+            seed = "seed" if e.record.seed is not None else "no seed that would tell them apart"
+            notes.append(f"{e.id} is left out: {newer.id} is newer, with the same recipe and {seed}.")
         else:
             alike.append(e)
     return [e for alike in kept.values() for e in alike], notes
@@ -122,6 +123,15 @@ def same_inputs(one: Evidence, other: Evidence) -> bool:
     """Whether two runs of one recipe read the same weights and text; what is not recorded is taken as the same."""
     pairs = ((one.weights, other.weights), (one.text, other.text))
     return all(a is None or b is None or a == b for a, b in pairs)
+
+
+def _same_recipe(one: Evidence, other: Evidence) -> bool:
+    """Whether two runs are of one arm. Imports are by their hash: replicates lie in folders of different names."""
+    if one.run.config_hash != other.run.config_hash or not same_inputs(one, other):
+        return False
+    if one.run.imported and other.run.imported:
+        return one.seed != other.seed
+    return one.preset == other.preset
 
 
 # -- groups, arms, baselines -------------------------------------------------------------------------------------------
@@ -156,8 +166,7 @@ def split_arms(runs: Sequence[Evidence], order: Sequence[str] = ()) -> list[ArmE
     """Arms in the order of `order` (preset ids), then by age. Two configurations of one preset get telling names."""
     by_arm: list[list[Evidence]] = []
     for e in sorted(runs, key=lambda e: e.run.created):
-        alike = (a for a in by_arm if (a[0].preset, a[0].run.config_hash) == (e.preset, e.run.config_hash))
-        home = next((arm for arm in alike if all(same_inputs(e, other) for other in arm)), None)
+        home = next((arm for arm in by_arm if all(_same_recipe(e, other) for other in arm)), None)
         if home is None:
             by_arm.append(home := [])
         home.append(e)
@@ -181,7 +190,7 @@ def named_baseline(arm: ArmEvidence) -> str:
 
 
 def find_baseline(arms: Sequence[ArmEvidence], asked: str | None = None) -> ArmEvidence | None:
-    """The arm asked for (run id, its prefix, or preset); else the one others name; else the only untouched one."""
+    """The arm asked for (run id, its prefix, or preset); else the one others name, else an untouched one."""
     if asked:
         wanted = asked.lower()
         for arm in arms:
@@ -191,6 +200,7 @@ def find_baseline(arms: Sequence[ArmEvidence], asked: str | None = None) -> ArmE
     named = [name for arm in arms if (name := named_baseline(arm))]
     candidates = [arm for arm in arms if arm.preset.lower() in named]
     candidates = candidates or [arm for arm in arms if is_untouched(arm.config)]
+    candidates = candidates or [arm for arm in arms if setting(arm.config, "method.name") == "baseline"]  # touched
     if not candidates:
         return None
     return max(candidates, key=lambda arm: (named.count(arm.preset.lower()), len(arm.runs), -arms.index(arm)))

@@ -21,6 +21,7 @@ from oelm_core.compare.arms import (
     split_groups,
 )
 from oelm_core.compare.audit import audit_ablation, audit_pair, equal_settings, is_ablation
+from oelm_core.compare.audit_imports import audit_imports
 from oelm_core.compare.audit_runs import audit_machine_load, audit_seed_count
 from oelm_core.compare.comparison import (
     Arm,
@@ -176,7 +177,7 @@ def _group(
         leader.name if leader else None,
         tuple(built.values()),
         tuple(against),
-        tuple(sort_findings(_audit(arms, pairs, baselines, ControlPresets(catalogue)))),
+        tuple(sort_findings(_audit(arms, pairs, baselines, key.metric, ControlPresets(catalogue)))),
         contrasts=tuple(
             _pair(table, arm, other, estimates, target=False) for arm, other in _contrasts(arms, baselines, declared)
         ),
@@ -222,15 +223,21 @@ def _audit(
     arms: list[ArmEvidence],
     pairs: list[tuple[ArmEvidence, ArmEvidence]],
     baselines: set[str],
+    metric: str,
     controls: ControlPresets,
 ) -> list[Finding]:
+    arms = [controls.with_recipe(arm) for arm in arms]
+    pairs = [(controls.with_recipe(arm), controls.with_recipe(base)) for arm, base in pairs]
     found = [finding for arm, base in pairs for finding in audit_pair(base, arm, controls)]
     others = [arm for arm in arms if arm.name not in baselines]
     for place, one in enumerate(others):
         for other in others[place + 1 :]:
             if is_ablation(one.config, other.config):
                 found += audit_ablation(one, other, controls)
-    return [*found, *audit_machine_load(arms), *audit_seed_count(arms)] if pairs else found
+    found += audit_imports(arms, pairs, metric)
+    if pairs:
+        found += [*audit_machine_load(arms), *audit_seed_count(arms)]
+    return [controls.with_known_presets(finding) for finding in found]
 
 
 def _pair(

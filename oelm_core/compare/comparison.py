@@ -39,6 +39,8 @@ FINDINGS = {
     "search": "search",
     "registration": "registration",
     "tuning": "tuning",
+    "best-against-final": "best against final",
+    "sweep": "best of a sweep",
     # what was published
     "published-column": "published column",
     "published-one-seed": "one seed",

@@ -100,8 +100,13 @@ def extras(config: Config) -> str:
     return ", ".join(key if value is True else f"{key} {value}" for key, value in added.items()) or "none"
 
 
+def is_imported(config: Config) -> bool:
+    """Whether a configuration is of an imported run, which has no defaults: what it does not say is unknown."""
+    return bool(config.get("imported")) or config.get("model") == {}
+
+
 def start(config: Config) -> str | None:
-    return None if config.get("model") == {} else start_of(config)  # of an imported run that does not say
+    return setting(config, "model.start") if is_imported(config) else start_of(config)
 
 
 def qk_from(config: Config) -> str | None:

@@ -1,11 +1,16 @@
-"""Finds the preset that settles a doubt: one that differs from an arm in the doubted setting alone."""
+"""Finds the preset that settles a doubt: one that differs from an arm in the doubted setting alone, and is there."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from oelm_core.compare.config_values import OWN, Config
+from oelm_core.compare.arms import ArmEvidence
+from oelm_core.compare.comparison import Finding
+from oelm_core.compare.config_values import OWN, Config, is_imported
 from oelm_core.compare.settings import SETTINGS, Settings, settings_of
 from oelm_core.registry import is_orthonormal
 from oelm_core.runs.schema import setting
@@ -21,11 +26,38 @@ class ControlPresets:
         self._catalogue = catalogue
 
     @functools.cached_property
-    def _presets(self) -> list[tuple[str, Settings]]:
+    def _configs(self) -> dict[str, Config]:
         from oelm_core.config import as_dict
 
         experiments = self._catalogue.experiments.values() if self._catalogue else ()
-        return [(experiment.id, settings_of(as_dict(experiment))) for experiment in experiments]
+        return {experiment.id: as_dict(experiment) for experiment in experiments}
+
+    @functools.cached_property
+    def _presets(self) -> list[tuple[str, Settings]]:
+        return [(preset, settings_of(config)) for preset, config in self._configs.items()]
+
+    def with_recipe(self, arm: ArmEvidence) -> ArmEvidence:
+        """An imported arm with the preset that would run it again, the one it is named by or one like it; others as is.
+
+        Without any its preset is "", for a remedy must name one that is there.
+        """
+        if not is_imported(arm.config):
+            return arm
+        named = {preset.lower(): preset for preset in self._configs}.get(arm.preset.lower())
+        alike = (preset for preset, config in self._configs.items() if _agrees(config, arm.config))
+        preset = named or next(alike, "")
+        return dataclasses.replace(arm, preset=preset, recipe=self._configs.get(preset))
+
+    def with_known_presets(self, finding: Finding) -> Finding:
+        """The finding; without its remedy where that would run a preset that the catalogue does not have."""
+        words = shlex.split(finding.settle_with or "")
+        if words[:2] != ["oelm", "run"]:
+            return finding
+        options = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
+        known = {preset.lower() for preset in self._configs}
+        if {word.lower() for word in words[2:options]} <= known:
+            return finding
+        return dataclasses.replace(finding, settle_with=None)
 
     def find(self, name: str, baseline: Config, arm: Config, presets: tuple[str, str]) -> str | None:
         """The id of a preset equal to one side but for `name`, where it has the other side's value; else a command.
@@ -39,6 +71,22 @@ class ControlPresets:
                 if _fits(settings, wanted, exact=name):
                     return preset
         return _command(name, theirs, baseline, presets)
+
+
+def _agrees(preset: Config, imported: Config) -> bool:
+    """Whether a preset is what an imported run may have been: data and method are the same, nothing contradicts."""
+    data, method = setting(imported, "data.name"), setting(imported, "method.name")
+    if (data, method) != (setting(preset, "data.name"), setting(preset, "method.name")):
+        return False
+    counted = {**setting(imported, "data", {}), "train_examples": setting(preset, "data.train_examples")}
+    told, wanted = settings_of({**imported, "data": counted, "method": {}}), settings_of(preset)
+    return all(_allows(value, wanted[name]) for name, value in told.items() if SETTINGS[name].of_control)
+
+
+def _allows(told: Any, wanted: Any) -> bool:
+    if isinstance(told, Mapping) and isinstance(wanted, Mapping):
+        return all(_allows(value, wanted.get(key)) for key, value in told.items())
+    return told is None or _equal(told, wanted)
 
 
 def _fits(candidate: Settings, wanted: Settings, exact: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, sort_findings
+from oelm_core.compare.config_values import is_imported
 from oelm_core.compare.settings import SETTINGS, settings_of, shown, substituted_model
 from oelm_core.config import as_dict
 from oelm_core.formatting import listed
@@ -79,7 +80,7 @@ def _refuted(published: dict[str, Any], findings: Sequence[Finding], metric: str
 
 def _deviations(arm: Arm, preset: Experiment | None) -> Deviations:
     """How the run differs from the preset that the figures were published for."""
-    if preset is None or not arm.config.get("model"):  # imported: it is the author's own run
+    if preset is None or is_imported(arm.config):  # the author's own run
         return ()
     recipe = as_dict(preset)
     theirs, ours = settings_of(recipe), settings_of(arm.config)

@@ -1,23 +1,27 @@
-"""Reads one of the author's output folders into our records; what it does not say stays unknown."""
+"""Reads one of the author's output folders; what it does not say stays unknown."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
+from msgspec.structs import fields
 
 from oelm_core.errors import BadInput
-from oelm_core.method.facts import Census
-from oelm_core.metric import best_of, metric_named
+from oelm_core.formatting import listed
 from oelm_core.published.import_checkpoint import CheckpointCounts, count_checkpoint
 from oelm_core.published.import_log import LogContent, read_log
-from oelm_core.runs.folder import read_record
-from oelm_core.runs.schema import Evaluated, Headline, Result, Seconds, StepTiming
+from oelm_core.published.import_model import Network, model_section, recognise
+from oelm_core.published.import_names import rate_in_name, recipe_name, seed_in_name
+from oelm_core.published.import_settings import SHAPE, TRAIN, AuthorConfig, known_fields, read_settings
+from oelm_core.runs.schema import Misfit, decode
+
+if TYPE_CHECKING:
+    from oelm_core.config.catalogue import Catalogue
 
 LOGS = ("training.log", "training_restart.log")
 CHECKPOINTS = ("best.pt", "best_model.pt", "latest.pt", "best.safetensors", "model.safetensors")
@@ -29,6 +33,12 @@ METHODS = {
     "oelm_random": "oelm-random",
     "oelm_nofreeze": "oelm-nofreeze",
 }
+FREEZES = {"oelm-freeze": ["key", "query"], "oelm-random": ["key", "query"], "oelm-nofreeze": [], "baseline": []}
+INITS: dict[str, dict[str, Any]] = {
+    "normal": {"init": "gaussian", "scale": 0.02},
+    "orthogonal": {"init": "head-qr", "scale": "unit"},
+}
+"""The author's two starts of Q and K."""
 
 
 class TimingStats(Struct):
@@ -41,6 +51,9 @@ class TimingStats(Struct):
     total_wall_time: float | None = None
     pure_training_time: float | None = None
     total_validation_time: float | None = None
+    num_validations: int | None = None
+    epoch_times: list[float] | None = None
+    """The later scripts validate after each."""
     num_steps_measured: int | None = None
     mean_step_time: float | None = None
     std_step_time: float | None = None
@@ -57,32 +70,6 @@ class TimingStats(Struct):
     best_val_loss: float | None = None
 
 
-class AuthorConfig(Struct):
-    """config.json of the later scripts, under our names."""
-
-    dataset: str | None = None
-    seed: int | None = None
-    classes: int | None = field(default=None, name="num_classes")
-    layers: int | None = field(default=None, name="num_layers")
-    d_model: int | None = None
-    heads: int | None = field(default=None, name="num_heads")
-    d_ff: int | None = None
-    vocab: int | None = field(default=None, name="vocab_size")
-    positions: int | None = field(default=None, name="max_seq_len")
-    dropout: float | None = None
-    lr: float | None = field(default=None, name="learning_rate")
-    batch_size: int | None = None
-    epochs: float | None = field(default=None, name="num_epochs")
-    warmup_steps: int | None = None
-    weight_decay: float | None = None
-    eval_every: int | None = field(default=None, name="eval_interval")
-    accumulate: int | None = field(default=None, name="gradient_accumulation_steps")
-
-    def named(self, *names: str) -> dict[str, Any]:
-        """Those of the settings that are known."""
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
-
-
 class AuthorResults(Struct):
     """results.json of the later scripts; accuracies are in percent."""
 
@@ -93,12 +80,6 @@ class AuthorResults(Struct):
     final_val_loss: float | None = None
     total_time_seconds: float | None = None
     avg_step_time: float | None = None
-    config: AuthorConfig | None = None
-
-
-SHAPE = ("layers", "d_model", "heads", "d_ff", "vocab", "positions")
-TRAIN = ("lr", "batch_size", "epochs", "warmup_steps", "weight_decay", "eval_every", "accumulate")
-JSON_FILES = {"timing_stats.json": TimingStats, "config.json": AuthorConfig, "results.json": AuthorResults}
 
 
 @dataclass
@@ -107,8 +88,10 @@ class AuthorFolder:
 
     path: Path
     stats: TimingStats | None = None
-    config: AuthorConfig | None = None
     results: AuthorResults | None = None
+    config: AuthorConfig = dataclasses.field(default_factory=AuthorConfig)
+    """From config.json, results.json, a checkpoint's arguments, the log and the folder's name, in this order."""
+    has_config_file: bool = False
     log: LogContent = dataclasses.field(default_factory=LogContent)
     logs: list[Path] = dataclasses.field(default_factory=list)
     counts: CheckpointCounts | None = None
@@ -121,7 +104,7 @@ class AuthorFolder:
         """gpt, bert or later: which of the author's programs wrote it."""
         if self.stats and (self.stats.mode is not None or self.stats.mean_time_per_step is not None):
             return "bert"
-        if self.results or self.config:
+        if self.results or self.has_config_file:
             return "later"
         if (self.stats and self.stats.model_type is not None) or self._has_scores("perplexity"):
             return "gpt"
@@ -136,7 +119,12 @@ class AuthorFolder:
 
     @property
     def seed(self) -> int | None:
-        return self.log.seed if self.config is None or self.config.seed is None else self.config.seed
+        return self.config.seed
+
+    @property
+    def recipe(self) -> str:
+        """The folder's name without what tells replicates apart."""
+        return recipe_name(self.path, self.seed)
 
 
 def looks_like_output(path: Path) -> bool:
@@ -147,16 +135,9 @@ def read_folder(path: Path) -> AuthorFolder:
     """Reads the folder's files; a torn one is noted and left out."""
     folder = AuthorFolder(path)
     digest = hashlib.sha256()
-    found: dict[str, Any] = {}
-    for name, kind in JSON_FILES.items():
-        file = path / name
-        if file.is_file():
-            digest.update(name.encode() + file.read_bytes())
-            found[name] = read_record(file, kind)
-            if found[name] is None:
-                folder.notes.append(f"{name} cannot be read and is left out.")
-    folder.stats, folder.results = found.get("timing_stats.json"), found.get("results.json")
-    folder.config = found.get("config.json") or (folder.results.config if folder.results else None)
+    content = {name: _read_json(folder, name, digest) for name in ("timing_stats.json", "config.json", "results.json")}
+    folder.stats = _record(folder, "timing_stats.json", content["timing_stats.json"], TimingStats)
+    folder.results = _record(folder, "results.json", content["results.json"], AuthorResults)
     for name in LOGS:
         file = path / name
         if file.is_file():
@@ -166,8 +147,40 @@ def read_folder(path: Path) -> AuthorFolder:
     if not (folder.stats or folder.results or folder.log.evals):
         raise BadInput(f"{path}: nothing to import; its files hold no timing, no results and no validation.")
     _read_checkpoint(folder)
+    folder.has_config_file = content["config.json"] is not None
+    _gather_settings(folder, content["config.json"], (content["results.json"] or {}).get("config"))
     folder.fingerprint = digest.hexdigest()
     return folder
+
+
+def _read_json(folder: AuthorFolder, name: str, digest: Any) -> dict[str, Any] | None:
+    file = folder.path / name
+    if not file.is_file():
+        return None
+    written = file.read_bytes()
+    digest.update(name.encode() + written)
+    try:
+        return decode(written, dict[str, Any])
+    except (Misfit, RecursionError):
+        folder.notes.append(f"{name} cannot be read and is left out.")
+        return None
+
+
+R = TypeVar("R", TimingStats, AuthorResults)
+
+
+def _record(folder: AuthorFolder, name: str, content: dict[str, Any] | None, kind: type[R]) -> R | None:
+    if content is None:
+        return None
+    record, misfits = known_fields(content, kind)
+    _note_misfits(folder, name, misfits)
+    return record
+
+
+def _note_misfits(folder: AuthorFolder, name: str, misfits: list[str]) -> None:
+    if misfits:
+        are = "are not what they should be and are" if len(misfits) > 1 else "is not what it should be and is"
+        folder.notes.append(f"{name}: {listed(misfits)} {are} left out.")
 
 
 def _read_checkpoint(folder: AuthorFolder) -> None:
@@ -180,104 +193,84 @@ def _read_checkpoint(folder: AuthorFolder) -> None:
                 folder.notes.append(f"{name}: its parameters cannot be counted without running what is pickled in it.")
 
 
+def _gather_settings(folder: AuthorFolder, config: dict[str, Any] | None, in_results: object) -> None:
+    """Fills `config` from every place that tells; the more exact one wins."""
+    in_checkpoint = folder.counts.settings if folder.counts else None
+    sources = {"config.json": config, "results.json": in_results, "the checkpoint": in_checkpoint}
+    found = []
+    for name, content in sources.items():
+        if isinstance(content, dict) and content:
+            settings, misfits = read_settings(content)
+            _note_misfits(folder, name, misfits)
+            found.append(settings)
+    log = folder.log
+    found.append(AuthorConfig(seed=log.seed, lr=log.lr, init_method=log.init))
+    for one in fields(AuthorConfig):
+        known = (value for settings in found if (value := getattr(settings, one.name)) is not None)
+        setattr(folder.config, one.name, next(known, None))
+    in_name = {"seed": seed_in_name(folder.path), "lr": rate_in_name(folder.path)}
+    taken = {"seed": "seed", "lr": "learning rate"}
+    for name, value in in_name.items():
+        if value is not None and getattr(folder.config, name) is None:
+            setattr(folder.config, name, value)
+            folder.notes.append(f"the {taken[name]} is taken from the folder's name, {value:g}.")
+
+
 def method_of(folder: AuthorFolder) -> str:
     """The method the files name. BERT's `oelm` may be random too, so its init must say which."""
     stats, results = folder.stats or TimingStats(), folder.results or AuthorResults()
-    written = (stats.model_type or results.model_type or stats.mode or "").lower()
+    written = (stats.model_type or results.model_type or folder.config.model_type or stats.mode or "").lower()
     name = METHODS.get(written, written.replace("_", "-"))
-    if folder.kind == "bert" and name == "oelm-freeze" and not stats.init_method:
-        return "unknown"  # the author's mode `oelm` covers orthonormal and random starts alike
+    if folder.kind == "bert" and name == "oelm-freeze":  # the author's mode `oelm` covers both starts
+        return {"orthogonal": "oelm-freeze", "normal": "oelm-random"}.get(_start_of_qk(folder), "unknown")
     return name or "unknown"
 
 
-def config_of(folder: AuthorFolder) -> dict[str, Any]:
+def _start_of_qk(folder: AuthorFolder) -> str:
+    in_stats = folder.stats.init_method if folder.stats else None
+    return (in_stats or folder.config.init_method or "").lower()
+
+
+def config_of(folder: AuthorFolder, catalogue: Catalogue) -> dict[str, Any]:
     """Our configuration with the parts that are known; the rest is absent."""
     stats, results = folder.stats or TimingStats(), folder.results or AuthorResults()
-    config = folder.config or AuthorConfig()
+    config = folder.config
     dataset = stats.dataset or results.dataset or config.dataset
-    shape = config.named(*SHAPE)
+    network = _network(folder)
+    family, model = model_section(network, catalogue)
+    if "name" not in model and config.model_name:
+        model["name"] = config.model_name
+    classes, length = config.classes or network.classes, config.max_length or config.positions
+    data = {
+        "name": dataset.lower() if dataset else None,
+        "metric": folder.metric,
+        "classes": classes if folder.metric == "accuracy" else None,
+        "max_length": length,
+    }
     return {
-        "id": folder.path.name,
-        "title": folder.path.name,
-        "family": folder.kind if folder.kind in ("gpt", "bert") else "unknown",
+        "imported": True,
+        "id": folder.recipe,
+        "title": folder.recipe,
+        "family": family or (folder.kind if folder.kind in ("gpt", "bert") else "unknown"),
         "baseline": None,
-        "model": ({"shape": shape} if len(shape) == len(SHAPE) else {}) | config.named("dropout"),
-        "data": ({"name": dataset.lower()} if dataset else {}) | {"metric": folder.metric} | config.named("classes"),
-        "method": {"name": method_of(folder)} | ({"init": init} if (init := _init(folder)) else {}),
+        "model": model | config.named("dropout"),
+        "data": {name: value for name, value in data.items() if value is not None},
+        "method": _method(folder),
         "train": config.named(*TRAIN),
         "clock": None,
     }
 
 
-def _init(folder: AuthorFolder) -> str | None:
-    if method_of(folder) == "baseline" or folder.stats is None:
-        return None  # what the author's loader did to a baseline is not in its files
-    return {"normal": "gaussian", "orthogonal": "head-qr"}.get((folder.stats.init_method or "").lower())
+def _network(folder: AuthorFolder) -> Network:
+    """By the checkpoint's tensors; else by the sizes that the settings name. Heads are told by the settings alone."""
+    found = recognise(folder.counts.shapes) if folder.counts else None
+    if found is None:
+        return Network(**folder.config.named(*SHAPE))
+    return dataclasses.replace(found, heads=folder.config.heads)
 
 
-def result_of(folder: AuthorFolder) -> Result:
-    """The result as our worker writes it, with what is known."""
-    stats, results = folder.stats or TimingStats(), folder.results or AuthorResults()
-    best, final = _best_and_final(folder)
-    counts = folder.counts
-    trainable = counts.trainable if counts else None
-    return Result(
-        imported=True,
-        metric=Headline(folder.metric, best.get(folder.metric), metric_named(folder.metric).direction),
-        best=best,
-        final=final,
-        parameters=Census(
-            total=counts.total if counts else None,
-            trainable=trainable,
-            frozen=counts.total - trainable if counts and trainable is not None else None,
-        ),
-        timing=StepTiming(
-            step_time_mean=stats.mean_step_time or stats.mean_time_per_step or results.avg_step_time,
-            step_time_std=_first(stats.std_step_time, stats.std_time_per_step),
-            step_time_median=_first(stats.median_step_time, stats.median_time),
-            step_time_p95=_first(stats.p95_step_time, stats.p95_time),
-            step_time_p99=_first(stats.p99_step_time, stats.p99_time),
-            steps_measured=stats.num_steps_measured,
-        ),
-        seconds=Seconds(
-            total=stats.total_wall_time or results.total_time_seconds,
-            training=stats.pure_training_time,
-            validation=stats.total_validation_time,
-        ),
-        checkpoint_bytes=folder.checkpoint_bytes,
-    )
-
-
-def _best_and_final(folder: AuthorFolder) -> tuple[Evaluated, Evaluated]:
-    metric, results = folder.metric, folder.results or AuthorResults()
-    evaluations: list[Evaluated] = [{"step": line.step, **line.values} for line in folder.log.evals]
-    scored = [one for one in evaluations if math.isfinite(one.get(metric) or math.nan)]
-    best, final = dict(best_of(scored, metric) or {}), dict(scored[-1]) if scored else {}
-    summary, in_log = _summary(folder), best.get(metric)
-    if summary is not None and in_log is None:
-        best = {metric: summary}
-        if folder.kind == "gpt" and folder.stats and folder.stats.best_val_loss is not None:
-            best["loss"] = folder.stats.best_val_loss
-    elif summary is not None and in_log is not None and abs(in_log / summary - 1) > 0.005:
-        folder.notes.append(f"best {metric} is {in_log:g} in the log and {summary:g} in the summary; the log counts.")
-    if not final and results.final_val_accuracy is not None:
-        final = {"accuracy": _fraction(results.final_val_accuracy)}
-        if results.final_val_loss is not None:
-            final["loss"] = results.final_val_loss
-    return best, final
-
-
-def _summary(folder: AuthorFolder) -> float | None:
-    """The best of the headline metric as the summary files have it."""
-    if folder.metric == "perplexity":
-        return folder.stats.final_perplexity if folder.stats else None
-    best = folder.results.best_accuracy if folder.results else None
-    return None if best is None else _fraction(best)
-
-
-def _fraction(value: float) -> float:
-    return value / 100 if value > 1 else value
-
-
-def _first(*values: float | None) -> float | None:
-    return next((value for value in values if value is not None), None)
+def _method(folder: AuthorFolder) -> dict[str, Any]:
+    name, start = method_of(folder), INITS.get(_start_of_qk(folder))
+    if start is None or (name == "baseline" and folder.kind != "bert"):
+        return {"name": name}  # only the BERT program starts a baseline's Q/K anew too
+    return {"name": name, **start, **({"freeze": FREEZES[name]} if name in FREEZES else {})}

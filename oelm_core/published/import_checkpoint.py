@@ -10,7 +10,7 @@ import pickle
 import struct
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ class CheckpointCounts:
     total: int
     trainable: int | None
     shapes: dict[str, tuple[int, ...]]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The arguments of the program that saved it, where it kept them."""
 
 
 def count_checkpoint(path: Path) -> CheckpointCounts | None:
@@ -79,8 +81,8 @@ def _from_zip(path: Path) -> CheckpointCounts | None:
     if not weights:
         return None
     blocks = {tensor.storage: tensor.count for tensor in weights.values()}  # a tied weight is one block
-    trainable = _trained(content) if isinstance(content, Mapping) else None
-    return CheckpointCounts(sum(blocks.values()), trainable, {name: tensor.shape for name, tensor in weights.items()})
+    shapes = {name: tensor.shape for name, tensor in weights.items()}
+    return CheckpointCounts(sum(blocks.values()), _trained(content), shapes, _settings(content))
 
 
 def _weights(content: Any) -> dict[str, Tensor]:
@@ -98,6 +100,14 @@ def _weights(content: Any) -> dict[str, Tensor]:
     }
 
 
+def _settings(content: Mapping[Any, Any]) -> Mapping[str, Any]:
+    for key in ("args", "config"):
+        kept = content.get(key)
+        if isinstance(kept, Mapping):
+            return {str(name): value for name, value in kept.items() if isinstance(value, str | int | float)}
+    return {}
+
+
 def _trained(content: Mapping[Any, Any]) -> int | None:
     """Parameters the optimiser keeps a first moment of."""
     for key in ("optimizer_state_dict", "optimizer", "optim"):
@@ -107,6 +117,20 @@ def _trained(content: Mapping[Any, Any]) -> int | None:
             counts = [moment.count for moment in moments if isinstance(moment, Tensor)]
             return sum(counts) if counts else None
     return None
+
+
+_NUMPY_SCALARS = {
+    *(("numpy.core.multiarray", "scalar"), ("numpy._core.multiarray", "scalar"), ("numpy", "dtype")),
+    ("_codecs", "encode"),
+}
+
+
+class _Unread:
+    """Takes the place of what is of no use here."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __setstate__(self, state: Any) -> None: ...
 
 
 class _IndexReader(pickle.Unpickler):
@@ -119,6 +143,8 @@ class _IndexReader(pickle.Unpickler):
             return _tensor
         if module == "torch._utils" and name == "_rebuild_parameter":
             return _parameter
+        if (module, name) in _NUMPY_SCALARS:
+            return _Unread  # a score that was never made a plain float
         if module == "torch" and name.endswith("Storage"):
             return name
         if module == "torch" and name in ("float32", "float16", "bfloat16", "float64", "int64", "bool", "device"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import math
 import re
 import time
 from dataclasses import dataclass, field
@@ -12,13 +13,15 @@ from oelm_core.runs.schema import MetricLine
 
 _STAMP = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _NUMBER = r"([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))"
-_GPT_EVAL = re.compile(rf"\[Step (\d+)\] Validation - Loss: {_NUMBER}, PPL: {_NUMBER}", re.I)
-_BERT_STEP = re.compile(r"Step (\d+): Running validation")
+_GPT_EVAL = re.compile(rf"\[Step (\d{{1,12}})\] Validation - Loss: {_NUMBER}, PPL: {_NUMBER}", re.I)
+_BERT_STEP = re.compile(r"Step (\d{1,12}): Running validation")
 _BERT_EVAL = re.compile(rf"Validation - Loss: {_NUMBER}, Accuracy: {_NUMBER}(?:, F1: {_NUMBER})?", re.I)
-_BAR = re.compile(r"(?:Epoch\s*\[?(\d+)[^|\r\n]*?)?\s*\d+%\|[^|]*\|\s*(\d+)/(\d+)\s*\[([^\]]*)\]")
+_BAR = re.compile(r"(?:Epoch\s*\[?(\d{1,9})\b[^|\r\n]*?)?\s*\d+%\|[^|]*\|\s*(\d{1,12})/(\d{1,12})\s*\[([^\]]*)\]")
 _LOSS = re.compile(rf"\bloss[=:]\s*{_NUMBER}", re.I)
 _RATE = re.compile(rf"\blr[=:]\s*{_NUMBER}", re.I)
-_SEED = re.compile(r"\bseed['\"]?\s*[=:]\s*(\d+)", re.I)
+_SEED = re.compile(r"\bseed['\"]?\s*[=:]\s*(\d{1,12})\b", re.I)
+_GIVEN_RATE = re.compile(rf"\blearning rate: {_NUMBER}", re.I)
+_START = re.compile(r"head-wise (orthogonal|normal) initiali[sz]ation", re.I)
 _COMPLETED = re.compile(r"training complete", re.I)
 _FAILED = re.compile(r"^(Traceback \(most recent call last\)|\S*OutOfMemoryError|\S*RuntimeError: CUDA)")
 MOST_BARS = 2000
@@ -26,7 +29,7 @@ MOST_BARS = 2000
 
 @dataclass
 class LogContent:
-    """What a log shows; `seed` and the times are None when it does not say."""
+    """What a log shows; None for what it does not say."""
 
     evals: list[MetricLine] = field(default_factory=list)
     """Their `t` is 0 where the log has no times."""
@@ -34,6 +37,9 @@ class LogContent:
     first: float | None = None
     last: float | None = None
     seed: int | None = None
+    lr: float | None = None
+    init: str | None = None
+    """orthogonal or normal: how the BERT program says Q and K start."""
     total: int | None = None
     completed: bool = False
     failed: bool = False
@@ -61,18 +67,26 @@ class _Reader:
 
     def line(self, line: str) -> None:
         content = self.content
-        stamp = _STAMP.match(line)
-        if stamp:
-            self.now = content.last = calendar.timegm(time.strptime(stamp[1], "%Y-%m-%d %H:%M:%S"))
+        if (stamp := _STAMP.match(line)) and (at := _epoch(stamp[1])) is not None:
+            self.now = content.last = at
             content.first = self.now if content.first is None else content.first
         if "Validation" in line or "validation" in line:
             self._validation(line)
         elif "%|" in line:
             self._bar(line)
-        elif content.seed is None and (seed := _SEED.search(line)):
-            content.seed = int(seed[1])
+        else:
+            self._setting(line)
         content.completed = content.completed or bool(_COMPLETED.search(line))
         content.failed = content.failed or bool(_FAILED.match(line))
+
+    def _setting(self, line: str) -> None:
+        content = self.content
+        if content.seed is None and (seed := _SEED.search(line)):
+            content.seed = int(seed[1])
+        if content.lr is None and (rate := _GIVEN_RATE.search(line)) and math.isfinite(float(rate[1])):
+            content.lr = float(rate[1])
+        if content.init is None and (start := _START.search(line)):
+            content.init = start[1].lower()
 
     def _validation(self, line: str) -> None:
         if asked := _BERT_STEP.search(line):
@@ -102,6 +116,14 @@ class _Reader:
         step = done + (epoch - 1) * length
         if step > 0:
             self.content.train.append(MetricLine(step, "train", self.now or 0.0, values))
+
+
+def _epoch(stamp: str) -> float | None:
+    """None for a time that no clock shows."""
+    try:
+        return float(calendar.timegm(time.strptime(stamp, "%Y-%m-%d %H:%M:%S")))
+    except ValueError:
+        return None
 
 
 def _once_per_step(lines: list[MetricLine]) -> list[MetricLine]:

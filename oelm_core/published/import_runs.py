@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import asdict
 
+from oelm_core.compare.settings import shown
 from oelm_core.errors import BadInput
 from oelm_core.home import runs_dir
-from oelm_core.published.import_author import AuthorFolder, config_of, looks_like_output, read_folder, result_of
+from oelm_core.published.import_author import AuthorFolder, config_of, looks_like_output, read_folder
+from oelm_core.published.import_names import without_rate
+from oelm_core.published.import_scores import result_of
 from oelm_core.runs import ledger
 from oelm_core.runs.folder import RunFolder, create, write_record
 from oelm_core.runs.schema import Notes, Origin, Result, RunRecord, RunState, encode_metric, setting
@@ -37,20 +42,37 @@ def import_folders(
 ) -> Iterator[Imported | BadInput]:
     """Each output folder, or each inside a folder of them, as a run; importing again changes nothing.
 
-    One that cannot be imported is handed back as the sentence that says why, and the others go on.
+    One that cannot be imported is handed back as the sentence that says why, and the others go on. All are read before
+    the first is written: what is a sweep shows only among several.
     """
     root = root or runs_dir()
-    for path in paths:
+    read = [found for path in paths for found in _read(path, catalogue)]
+    sweeps = _sweeps([found for found in read if not isinstance(found, BadInput)])
+    for found in read:
+        if isinstance(found, BadInput):
+            yield found
+        else:
+            yield _import(found, sweeps.get(_sweep_hash(found), []), root)
+
+
+class _Draft(NamedTuple):
+    folder: AuthorFolder
+    config: dict[str, Any]
+
+
+def _read(path: Path, catalogue: Catalogue) -> Iterator[_Draft | BadInput]:
+    try:
+        outputs = _outputs(path)
+    except BadInput as why:
+        yield why
+        return
+    for output in outputs:
         try:
-            outputs = _outputs(path)
+            folder = read_folder(output.resolve())
         except BadInput as why:
             yield why
             continue
-        for output in outputs:
-            try:
-                yield _import(output, catalogue, root)
-            except BadInput as why:
-                yield why
+        yield _Draft(folder, _with_preset(config_of(folder, catalogue), folder, catalogue))
 
 
 def _outputs(path: Path) -> list[Path]:
@@ -64,31 +86,61 @@ def _outputs(path: Path) -> list[Path]:
     return inner
 
 
-def _import(path: Path, catalogue: Catalogue, root: Path) -> Imported:
-    folder = read_folder(path.resolve())
+def _import(draft: _Draft, rates: list[float], root: Path) -> Imported:
+    folder, config = draft
     before = _imported_before(root, folder.fingerprint)
     if before is not None:
         return Imported(read_run(before), False, ())
-    config, result = _with_preset(config_of(folder), folder, catalogue), result_of(folder)
+    result = result_of(folder)
     notes = _unknowns(folder, config)
+    if rates:
+        which = ", ".join(shown("lr", rate) for rate in rates)
+        notes.append(f"a sweep: {len(rates)} learning rates ({which}) of one recipe; the best is the best of them.")
     created = _created(folder)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(created))
     record = RunRecord(
         id=f"{config['id']}-s{folder.seed or 0}-{stamp}-{folder.fingerprint[:4]}",
         preset=config["id"],
         config=config,
-        config_hash=f"imported-{folder.fingerprint[:8]}",
+        config_hash=_recipe_hash(config, folder.recipe),
         seed=folder.seed,
         devices_asked=None,
         launcher="import",
         created=created,
-        imported=Origin(folder.fingerprint, str(folder.path), folder.kind, notes),
+        imported=Origin(folder.fingerprint, str(folder.path), folder.kind, notes, rates),
     )
     made = create(root, record, _state(folder, created), lambda draft: _fill(draft, folder, result, created, notes))
     run = read_run(made)
     end = ledger.LedgerEnd(run.state, run.reason, run.metric_name, run.metric_value)
     ledger.append(ledger.about_run("imported", run.id, record, end), root)
     return Imported(run, True, tuple(notes))
+
+
+_DECIDING = ("data.name", "method.name", "model.name", "train.lr", "train.batch_size")
+
+
+def _recipe_hash(config: dict[str, Any], name: str) -> str:
+    """One for all replicates of a recipe. Where the files do not tell all of it, the folders' names must agree."""
+    told = all(setting(config, key, "unknown") != "unknown" for key in _DECIDING)
+    lasts = setting(config, "train.epochs") or setting(config, "train.max_steps")
+    kept = {part: config[part] for part in ("family", "model", "data", "method", "train")}
+    text = json.dumps({**kept, "name": None if told and lasts else name.lower()}, sort_keys=True)
+    return f"imported-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _sweep_hash(draft: _Draft) -> str:
+    """As `_recipe_hash`, whatever the learning rate."""
+    train = {key: value for key, value in draft.config["train"].items() if key != "lr"}
+    return _recipe_hash(draft.config | {"train": train}, without_rate(draft.folder.recipe))
+
+
+def _sweeps(drafts: Sequence[_Draft]) -> dict[str, list[float]]:
+    """Hash of a recipe -> its learning rates, where there are several."""
+    rates: dict[str, set[float]] = {}
+    for draft in drafts:
+        if (rate := setting(draft.config, "train.lr")) is not None:
+            rates.setdefault(_sweep_hash(draft), set()).add(rate)
+    return {recipe: sorted(found) for recipe, found in rates.items() if len(found) > 1}
 
 
 def _imported_before(root: Path, fingerprint: str) -> RunFolder | None:
@@ -101,37 +153,22 @@ def _imported_before(root: Path, fingerprint: str) -> RunFolder | None:
 
 def _with_preset(config: dict[str, Any], folder: AuthorFolder, catalogue: Catalogue) -> dict[str, Any]:
     """Names the preset when the folder is called by its id and nothing in it speaks against; takes no settings over."""
-    name = folder.path.name.lower()
+    name = folder.recipe.lower()
     matching = [
         experiment
         for experiment in catalogue.experiments.values()
         if re.match(rf"{re.escape(experiment.id.lower())}(?![a-z0-9-])", name)
         and config["data"].get("name") in (None, experiment.data.name)
         and config["family"] in ("unknown", experiment.family)
+        and setting(config, "model.name") in (None, experiment.model.name)
     ]
-    if matching:
-        chosen = max(matching, key=lambda experiment: len(experiment.id))
-        if config["method"]["name"] == "unknown":
-            folder.notes.append(f"the method is taken from the folder's name, {chosen.id}.")
-            config["method"]["name"] = chosen.method.name
-        named = {"id": chosen.id, "title": chosen.title, "baseline": chosen.baseline}
-    else:
-        named = {"id": re.sub(r"[^A-Za-z0-9._-]+", "-", folder.path.name).strip("-.") or "imported"}
-    return config | named | _model(folder, catalogue)
-
-
-def _model(folder: AuthorFolder, catalogue: Catalogue) -> dict[str, Any]:
-    """The model, when the checkpoint's tensors have the sizes of one in the catalogue."""
-    if folder.counts is None:
-        return {}
-    widths = {shape for shape in folder.counts.shapes.values() if len(shape) == 2}
-    for experiment in catalogue.experiments.values():
-        shape = experiment.model.shape
-        if shape and {(shape.vocab, shape.d_model), (shape.positions, shape.d_model)} <= widths:
-            layers = {int(n) for name in folder.counts.shapes for n in re.findall(r"\.(\d+)\.", name)}
-            if layers and max(layers) + 1 == shape.layers:
-                return {"model": {"name": experiment.model.name, "shape": shape.model_dump()}}
-    return {}
+    if not matching:
+        return config | {"id": re.sub(r"[^A-Za-z0-9._-]+", "-", folder.recipe).strip("-.") or "imported"}
+    chosen = max(matching, key=lambda experiment: len(experiment.id))
+    if config["method"]["name"] == "unknown":
+        folder.notes.append(f"the method is taken from the folder's name, {chosen.id}.")
+        config["method"]["name"] = chosen.method.name
+    return config | {"id": chosen.id, "title": chosen.title, "baseline": chosen.baseline}
 
 
 _WANTED = {

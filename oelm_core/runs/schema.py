@@ -64,6 +64,8 @@ class Origin(Struct):
     path: str = field(name="from", default="")
     kind: str = ""
     notes: list[str] = []
+    rates: list[float] = []
+    """Learning rates of the runs imported with it that differ from it in nothing else, with its own: a sweep."""
 
 
 # -- run.json --------------------------------------------------------------------------------------------------------

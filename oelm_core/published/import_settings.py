@@ -1,0 +1,102 @@
+"""The settings that the author's programs write, under our names: of config.json, results.json and checkpoints."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import fields
+
+S = TypeVar("S", bound=Struct)
+
+LONGEST = 200
+"""Characters kept of a text."""
+_OTHER_NAMES = {
+    "max_lr": "learning_rate",
+    "lr": "learning_rate",
+    "epochs": "num_epochs",
+    "seq_len": "max_seq_len",
+    "val_interval": "eval_interval",
+    "validate_steps": "eval_interval",
+    "grad_clip": "max_grad_norm",
+}
+"""The programs' different names for one thing."""
+
+
+class AuthorConfig(Struct):
+    """What a run was started with; None where the files do not say."""
+
+    model_type: str | None = None
+    model_name: str | None = None
+    init_method: str | None = None
+    freeze_mode: bool | None = None
+    dataset: str | None = None
+    seed: int | None = None
+    classes: int | None = field(default=None, name="num_classes")
+    layers: int | None = field(default=None, name="num_layers")
+    d_model: int | None = None
+    heads: int | None = field(default=None, name="num_heads")
+    d_ff: int | None = None
+    vocab: int | None = field(default=None, name="vocab_size")
+    positions: int | None = field(default=None, name="max_seq_len")
+    max_length: int | None = None
+    dropout: float | None = None
+    lr: float | None = field(default=None, name="learning_rate")
+    batch_size: int | None = None
+    epochs: float | None = field(default=None, name="num_epochs")
+    max_steps: int | None = None
+    warmup_steps: int | None = None
+    warmup_ratio: float | None = None
+    weight_decay: float | None = None
+    clip: float | None = field(default=None, name="max_grad_norm")
+    eval_every: int | None = field(default=None, name="eval_interval")
+    accumulate: int | None = field(default=None, name="gradient_accumulation_steps")
+
+    def named(self, *names: str) -> dict[str, Any]:
+        """Those of the settings that are known."""
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+SHAPE = ("layers", "d_model", "heads", "d_ff", "vocab", "positions")
+TRAIN = (
+    *("lr", "batch_size", "epochs", "max_steps", "warmup_steps", "warmup_ratio", "weight_decay", "clip"),
+    *("eval_every", "accumulate"),
+)
+
+
+def read_settings(content: Mapping[str, Any]) -> tuple[AuthorConfig, list[str]]:
+    """(the settings, names of those that are not what they should be)."""
+    renamed = {_OTHER_NAMES.get(str(name), str(name)): value for name, value in content.items()}
+    config, misfits = known_fields(renamed, AuthorConfig)
+    if config.max_steps is not None and config.max_steps < 1:  # the BERT program's -1: by epochs
+        config.max_steps = None
+    if config.max_steps is not None:
+        config.epochs = None
+    return config, misfits
+
+
+def known_fields(content: Mapping[str, Any], kind: type[S]) -> tuple[S, list[str]]:
+    """(a record with what fits, names of the keys that do not): one odd value does not cost the others."""
+    found, misfits = {}, []
+    for one in fields(kind):
+        value = content.get(one.encode_name)
+        if value is None:
+            continue
+        try:
+            fitting = msgspec.convert(value, one.type)
+        except (msgspec.ValidationError, RecursionError):
+            misfits.append(one.encode_name)
+            continue
+        if isinstance(fitting, float) and not math.isfinite(fitting):
+            continue  # as good as not said
+        found[one.name] = one_line(fitting) if isinstance(fitting, str) else fitting
+    return kind(**found), misfits
+
+
+def one_line(text: str) -> str:
+    """Without line breaks and control characters, and no longer than a name is."""
+    return re.sub(r"[\s\x00-\x1f\x7f-\x9f]+", " ", text).strip()[:LONGEST]
