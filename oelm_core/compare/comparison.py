@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -385,6 +386,11 @@ class Comparison:
     """Findings about the author's own figures for these presets, when asked for."""
 
     def to_json(self) -> dict[str, Any]:
+        """An interval's end that is infinite is null, as JSON knows no infinity."""
+        found: dict[str, Any] = _finite(self._content())
+        return found
+
+    def _content(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA_VERSION,
             "study": dataclasses.asdict(self.study) if self.study else None,
@@ -396,3 +402,11 @@ class Comparison:
             "footnotes": list(self.footnotes),
             "published": [finding.to_json() for finding in self.published],
         }
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content

@@ -78,7 +78,7 @@ class ScoredArm:
 
 
 def score_arm(arm: ArmEvidence, metric: str, basis: Basis) -> ScoredArm:
-    found = {e.id: score for e in arm.runs if e.has_result and (score := score_run(e, metric, basis)) is not None}
+    found = {e.id: score for e in arm.scored if (score := score_run(e, metric, basis)) is not None}
     return ScoredArm(arm, metric, basis, found)
 
 
@@ -169,12 +169,13 @@ def _method_words(
         if side.arm.diverged
     ]
     rest = f" {listed(lost)}, and count as worse than all others (test by ranks)." if lost else ""
+    without = [e.id for side in (baseline, arm) for e in side.runs if side.scores[e.id].items is None]
+    if without and p is not None:
+        rest += f" The noise of the examples is not in it: {_first(without)} kept none that can be scored again."
     if p is None:
         one = "one seed" if seeds.baseline == seeds.arm else f"{seeds.arm} against {seeds.baseline} seeds"
         if not bounds:
-            return (
-                f"{size} with {one}: what another seed would give is not known, so nothing is said of the method.{rest}"
-            )
+            return f"{size} with {one}: what another would give is not known, so nothing is said of the method.{rest}"
         source = found.borrowed or (baseline.name if seeds.baseline > 1 else arm.name,)
         return (
             f"{size} with {one}; if seeds spread as those of {listed(source)} do, the method's gap lies in{shown}. "
@@ -184,6 +185,10 @@ def _method_words(
     examples = f" and {found.n:,} {arm.unit}" if found.n else ""
     pooled = f", their spread pooled with that of {listed(found.borrowed)}" if found.borrowed else ""
     return f"Over {over}{examples}{pooled}: {size}{shown}; {chance(p)}.{rest}"
+
+
+def _first(names: Sequence[str]) -> str:
+    return listed(list(names)) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more"
 
 
 # -- two trained models ------------------------------------------------------------------------------------------------

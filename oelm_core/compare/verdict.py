@@ -39,18 +39,18 @@ def judge(
         return Judgement(None, "the preset states no target")
     ours, theirs = _sample(arm, target.metric), _sample(baseline, target.metric) if baseline else None
     aim = describe_target(target, _mean_value(baseline, target.metric) if baseline else None)
+    lost = len(arm.arm.diverged)
     if ours is None:
-        return Judgement("undecided", f"{aim}, not measured")
+        every = f"{aim}; all {lost} runs diverged" if lost > 1 else f"{aim}, not measured"
+        return Judgement("missed" if lost > 1 else "undecided", every)
     if target.of_baseline and theirs is None:
         return Judgement("undecided", f"{aim}, which is not known")
     found, inside = _distance(target, ours, theirs, others)
     value = metric_value(target.metric, _mean_value(arm, target.metric), unit=True)
     aim = f"{aim}, measured {value}"
-    if arm.arm.diverged:
-        lost = len(arm.arm.diverged)
-        of = lost + len(ours.scores)
-        half = 2 * lost >= of
-        return Judgement("missed" if half else "undecided", f"{aim}, but {lost} of {of} runs diverged")
+    if lost:
+        runs = lost + len(ours.scores)
+        return Judgement("missed" if 2 * lost >= runs else "undecided", f"{aim}, but {lost} of {runs} runs diverged")
     fewest = min(len(ours.scores), len(theirs.scores) if theirs and target.of_baseline else len(ours.scores))
     if fewest < 2:
         needed = _needed(found)
