@@ -11,6 +11,7 @@ from oelm_core.config.limits import planned_steps, sizes_of, unfreezing_starts
 from oelm_core.config.published import Claim, Published
 from oelm_core.config.sections import Data, FamilyName, Method, Model, Section, Target, Train, Unfreeze, layer_numbers
 from oelm_core.config.slurm import check_settings
+from oelm_core.config.tuning import Tune, tuning_seeds
 from oelm_core.config.validation import validated
 from oelm_core.metric import default_metric
 from oelm_core.registry import FAMILIES, INITIALISERS
@@ -79,6 +80,14 @@ class Study(Section):
     table: Literal["matrix", "ablation", "cross-dataset", "timing", "curve"] = "matrix"
     claims: list[Claim] = []
     """Published figures about the study as a whole: gaps, averages, speed-ups."""
+    tune: Tune | None = None
+    """What `oelm tune` searches, the same for every arm."""
+
+    @model_validator(mode="after")
+    def _tuning_leaves_fresh_seeds(self) -> Study:
+        if self.tune:
+            tuning_seeds(self.tune.seeds, self.tune.fresh_seeds, self.seeds)
+        return self
 
 
 def _check_family(exp: Experiment) -> None:
