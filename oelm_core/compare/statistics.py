@@ -83,34 +83,62 @@ class Estimate:
 
     def interval(self, level: float = LEVEL) -> tuple[float, float] | None:
         """Two-sided; the values that `p` does not reject."""
-        from scipy.stats import t
-
         if self.error is None:
             return None
-        reach = float(t.ppf((1 + level) / 2, self.df)) * self.error
+        reach = _t_quantile((1 + level) / 2, self.df) * self.error
         return self.value - reach, self.value + reach
 
     def p(self, null: float = 0.0) -> float | None:
         """Two-sided."""
-        from scipy.stats import t
+        from scipy.special import stdtr
 
         if self.error is None:
             return None
         if self.error == 0:
             return 1.0 if self.value == null else 0.0
-        return float(2 * t.sf(abs(self.value - null) / self.error, self.df))
+        return 2 * float(stdtr(self.df, -abs(self.value - null) / self.error))
 
 
-def contrast(arms: Sequence[tuple[float, Sample]], others: Sequence[Spread] = ()) -> Estimate:
+def _t_quantile(share: float, df: float) -> float:
+    from scipy.special import stdtrit  # scipy.stats has the same, at fifty times the cost of a call
+
+    return float(stdtrit(df, share))
+
+
+@dataclass(frozen=True, eq=False)
+class Crossed:
+    """How examples vary together over the rows of several arms, where many contrasts are taken of the same runs."""
+
+    covariance: Floats
+    """[rows, rows], over the examples: the rows of the first arm's items, then those of the next."""
+    n: int
+    """Examples."""
+
+    @classmethod
+    def of(cls, items: Sequence[Floats]) -> Crossed:
+        import numpy as np
+
+        rows = np.concatenate(items)
+        return cls(np.cov(rows).reshape(len(rows), len(rows)), rows.shape[1])
+
+    def part(self, rows: Sequence[int]) -> Crossed:
+        import numpy as np
+
+        return Crossed(self.covariance[np.ix_(rows, rows)], self.n)
+
+
+def contrast(
+    arms: Sequence[tuple[float, Sample]], others: Sequence[Spread] = (), crossed: Crossed | None = None
+) -> Estimate:
     """The weighted sum of arms' means, [(1, arm), (-1, baseline)], over seeds and over examples.
 
     Seeds: the variance between them is pooled over the arms and `others`, unless one of the arms has a clearly larger
     one. Degrees of freedom lie halfway between those of the pool and Satterthwaite's, which guard against unequal
     spreads but are too few where they are equal. Examples: the variance over examples of the contrast's mean over
-    seeds, less what the seeds alone bring into it.
+    seeds, less what the seeds alone bring into it; `crossed` where it was computed before, from all arms' items.
     """
     value = sum(weight * math.fsum(arm.scores) / len(arm.scores) for weight, arm in arms)
-    examples, n = _example_variance(arms)
+    examples, n = _of_crossed(arms, crossed) if crossed else _example_variance(arms)
     own = [Spread(arm.variance, arm.df) for _, arm in arms if arm.df]
     spreads = [one for one in [*own, *others] if one.df > 0]
     shares = [weight**2 / len(arm.scores) for weight, arm in arms]
@@ -136,7 +164,7 @@ def contrast(arms: Sequence[tuple[float, Sample]], others: Sequence[Spread] = ()
 
 def _is_wider(own: Sequence[Spread], others: Sequence[Spread]) -> bool:
     """Whether one of the arms spreads over seeds so much more than all the rest that pooling would hide it."""
-    from scipy.stats import f
+    from scipy.special import fdtrc  # the upper tail of F
 
     for one in own:
         rest = [other for other in [*own, *others] if other is not one and other.df > 0]
@@ -147,7 +175,7 @@ def _is_wider(own: Sequence[Spread], others: Sequence[Spread]) -> bool:
         if variance == 0:
             if one.variance > 0 and df > 1:
                 return True
-        elif f.sf(one.variance / variance, one.df, df) < UNEQUAL / len(own):
+        elif fdtrc(one.df, df, one.variance / variance) < UNEQUAL / len(own):
             return True
     return False
 
@@ -162,8 +190,6 @@ def _satterthwaite(parts: Iterable[tuple[float, float]]) -> float:
 
 def _example_variance(arms: Sequence[tuple[float, Sample]]) -> tuple[float, int]:
     """(variance of the contrast due to the examples, how many there are); (0, 0) where they were not kept."""
-    import numpy as np
-
     items = [arm.items for _, arm in arms]
     if any(one is None for one in items):
         return 0.0, 0
@@ -172,26 +198,35 @@ def _example_variance(arms: Sequence[tuple[float, Sample]]) -> tuple[float, int]
         parts = [_example_variance([one]) for one in arms]  # other examples: each arm's own, nothing cancels
         return sum(part for part, _ in parts), min(n for _, n in parts)
     n = matrices[0].shape[1]
-    if n < 2:
-        return 0.0, n
-    mean = sum(weight * one.mean(0) for (weight, _), one in zip(arms, matrices, strict=True))
-    found = float(np.var(mean, ddof=1))
-    noises = [_seed_noise(one) for one in matrices]
+    return _of_crossed(arms, Crossed.of(matrices)) if n > 1 else (0.0, n)
+
+
+def _of_crossed(arms: Sequence[tuple[float, Sample]], crossed: Crossed) -> tuple[float, int]:
+    """As `_example_variance`: c'Gc of the covariances G of examples between runs, less the noise of k runs."""
+    import numpy as np
+
+    counts = [len(arm.scores) for _, arm in arms]
+    each = np.repeat([weight / k for (weight, _), k in zip(arms, counts, strict=True)], counts)
+    found = float(each @ crossed.covariance @ each)
+    ends = list(itertools.accumulate(counts))
+    noises = [
+        _seed_noise(crossed.covariance[end - k : end, end - k : end]) for end, k in zip(ends, counts, strict=True)
+    ]
     known = [noise for noise in noises if noise is not None]
-    for (weight, arm), noise in zip(arms, noises, strict=True):
+    for (weight, _), k, noise in zip(arms, counts, noises, strict=True):
         # of an arm with one seed it is not known; the other arms' stands in, and without any all of it counts
         own = noise if noise is not None else sum(known) / len(known) if known else 0.0
-        found -= weight**2 * own / len(arm.scores)
-    return max(0.0, found) / n, n
+        found -= weight**2 * own / k
+    return max(0.0, found) / crossed.n, crossed.n
 
 
-def _seed_noise(items: Floats) -> float | None:
-    """Variance of an example over seeds beyond the seeds' own level: interaction and chance; None with one seed."""
-    k, n = items.shape
-    if k < 2:
-        return None
-    rest = items - items.mean(0) - items.mean(1, keepdims=True) + items.mean()
-    return float((rest**2).sum() / ((k - 1) * (n - 1)))
+def _seed_noise(covariance: Floats) -> float | None:
+    """Variance of an example over seeds beyond the seeds' own level: interaction and chance; None with one seed.
+
+    `covariance`: of the examples between one arm's runs [seeds, seeds].
+    """
+    k = len(covariance)
+    return float((covariance.trace() - covariance.sum() / k) / (k - 1)) if k > 1 else None
 
 
 def mean_of(estimates: Sequence[Estimate]) -> Estimate:
@@ -231,10 +266,8 @@ def seeds_to_decide(per_seed: float, examples: float, distance: float) -> int | 
     `per_seed`: variance of the contrast with one seed a side; `examples`: what more seeds leave. None where no number
     up to MOST_SEEDS does.
     """
-    from scipy.stats import t
-
     for k in range(2, MOST_SEEDS + 1):
-        need = float(t.ppf(LEVEL, k - 1) + t.ppf(POWER, k - 1))
+        need = _t_quantile(LEVEL, k - 1) + _t_quantile(POWER, k - 1)
         if need**2 * (per_seed / k + examples) <= distance**2:
             return k
     return None
@@ -242,9 +275,9 @@ def seeds_to_decide(per_seed: float, examples: float, distance: float) -> int | 
 
 def resolved_by_examples(examples: float) -> float:
     """The smallest distance from a target that any number of seeds can tell on so many examples."""
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
-    return float(norm.ppf(LEVEL) + norm.ppf(POWER)) * math.sqrt(examples)
+    return float(ndtri(LEVEL) + ndtri(POWER)) * math.sqrt(examples)
 
 
 # -- runs without a score ----------------------------------------------------------------------------------------------
@@ -423,12 +456,10 @@ def noise_floor(ratios: Sequence[float]) -> float | None:
 
     From the logs' standard deviation about zero, with the t of as many pairs; None with fewer than two.
     """
-    from scipy.stats import t
-
     if len(ratios) < 2:
         return None
     spread = math.sqrt(sum(math.log(one) ** 2 for one in ratios) / len(ratios))
-    return math.expm1(float(t.ppf((1 + LEVEL) / 2, len(ratios))) * spread)
+    return math.expm1(_t_quantile((1 + LEVEL) / 2, len(ratios)) * spread)
 
 
 def trend(values: Sequence[float]) -> float | None:
