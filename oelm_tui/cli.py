@@ -27,6 +27,7 @@ COMMANDS = {
     "delete": ("runs", "Delete a run's folder."),
     "compare": ("compare", "Compare arms with their baseline: table, significance, fairness."),
     "export": ("compare", f"Write a comparison as {', '.join(_most)} or {_last}."),
+    "calibrate": ("calibrate", "Compare a preset with itself: false alarms, and how its seeds spread."),
     "import": ("runs", "Turn output folders of the author's scripts into read-only runs."),
     "gpus": ("machine", "Show the GPUs, who is on them, and the machine's load."),
     "data": ("data", "List datasets; `data prepare NAME` tokenises one."),

@@ -37,7 +37,7 @@ from oelm_core.compare.comparison import (
 )
 from oelm_core.compare.control_presets import ControlPresets
 from oelm_core.compare.evidence import Evidence
-from oelm_core.compare.item_scores import common_basis, level
+from oelm_core.compare.item_scores import Basis, common_basis, level
 from oelm_core.compare.settings import config_differences, target_of
 from oelm_core.compare.significance import (
     ScoredArm,
@@ -164,10 +164,7 @@ def _group(
         )
         for arm in arms
     }
-    hashes = {arm.name: built[arm.name].config_hash for arm in arms}
-    calibrations = {
-        name: found for name, one in hashes.items() if (found := find_calibration(one, key.metric)) is not None
-    }
+    calibrations = {arm.name: known for arm in arms if (known := _calibration(arm, key.metric, basis)) is not None}
     table = _Table(key, scored, built, calibrations, timing_noise(arms))
     estimates: dict[tuple[str, str], Estimate] = {}
     against = [_pair(table, arm, base, estimates) for arm, base in pairs]
@@ -187,6 +184,12 @@ def _group(
         same=equal_settings(arms),
     )
     return dataclasses.replace(group, decide=_what_would_decide(group)), estimates
+
+
+def _calibration(arm: ArmEvidence, metric: str, basis: Basis) -> Calibration | None:
+    """What is known of this recipe, on this network and text."""
+    newest = max(arm.runs, key=lambda e: e.run.created)
+    return find_calibration(newest.run.config_hash, metric, basis, newest.weights, newest.text)
 
 
 def _contrasts(

@@ -91,9 +91,15 @@ def score_run(e: Evidence, metric: str, basis: Basis) -> RunScore | None:
         value = e.result.test.values.get(metric)
     if value is None or not can_be_tested(metric, value):
         return None
-    if not _is_computable(metric) or (metric != e.metric and basis != "test"):
+    if not _is_computable(metric) or (basis != "test" and not _chosen_alike(e.metric, metric)):
         return RunScore(value)
     return (_by_losses if _of_losses(metric) else _by_predictions)(e, metric, basis, value)
+
+
+def _chosen_alike(headline: str, metric: str) -> bool:
+    """Whether a metric is computed from the same examples as the headline, by which the best evaluation is chosen."""
+    halves = {one.startswith("mismatched_") for one in (headline, metric)}
+    return _is_computable(headline) and _of_losses(headline) == _of_losses(metric) and len(halves) == 1
 
 
 # -- classifiers -------------------------------------------------------------------------------------------------------
@@ -118,7 +124,8 @@ def _by_predictions(e: Evidence, metric: str, basis: Basis, value: float) -> Run
     scored = _score_of(metric, classes)
     chosen = predicted[0]
     if basis == "cross-fitted":
-        chosen = _cross_fitted(predicted, lambda row, half: scored(labels[half], row[half]), metric_named(metric))
+        chooses = _score_of(e.metric, classes)
+        chosen = _cross_fitted(predicted, lambda row, half: chooses(labels[half], row[half]), metric_named(e.metric))
         value = scored(labels, chosen)
     if not can_be_tested(metric, value):
         return RunScore(value)

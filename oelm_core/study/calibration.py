@@ -14,9 +14,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from oelm_core.config.catalogue import SHIPPED
+from oelm_core.errors import Refused
 from oelm_core.home import home
 from oelm_core.metric import metric_named
-from oelm_core.runs.folder import read_record
+from oelm_core.runs.folder import read_record, write_record
 
 
 class Calibration(Struct, kw_only=True):
@@ -34,6 +35,10 @@ class Calibration(Struct, kw_only=True):
     """Share of splits in which the preset differed from itself at 5 %, by seeds a side."""
     splits: dict[str, int] = {}
     """How many splits were looked at, by seeds a side."""
+    weights: str = ""
+    """Fingerprint of the network that the runs began with; "" serves all: the demo's is made anew on each machine."""
+    text: str = ""
+    """Fingerprint of the data."""
     created: float = 0.0
     host: str = ""
 
@@ -76,10 +81,37 @@ def calibrations_dir() -> Path:
     return home() / "calibrations"
 
 
-def find_calibration(config_hash: str, metric: str) -> Calibration | None:
-    """The newest of a recipe: made here, else one that came with the presets."""
+def calibration_path(found: Calibration, headline: str) -> Path:
+    """Where it is kept; other metrics than the preset's `headline` stand beside it."""
+    other = "" if found.metric == headline else f"-{found.metric}"
+    return calibrations_dir() / f"{found.preset}-{found.config_hash[:8]}{other}.json"
+
+
+def save_calibration(found: Calibration, path: Path) -> None:
+    """Refused where it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_record(path, found)
+    except OSError as error:
+        raise Refused(f"cannot write {path}: {error.strerror}.") from None
+
+
+def find_calibration(
+    config_hash: str, metric: str, basis: str = "best", weights: str | None = None, text: str | None = None
+) -> Calibration | None:
+    """The newest of a recipe on this network and text: made here, else one that came with the presets.
+
+    Seeds spread otherwise on a test text than on validation, so one does not stand for the other.
+    """
     for folder in (calibrations_dir(), SHIPPED / "calibrations"):
-        found = [one for one in _read_all(folder) if (one.config_hash, one.metric) == (config_hash, metric)]
+        found = [
+            one
+            for one in _read_all(folder)
+            if (one.config_hash, one.metric) == (config_hash, metric)
+            and (one.basis == "test") == (basis == "test")
+            and (one.weights or weights) == (weights or one.weights)
+            and (one.text or text) == (text or one.text)
+        ]
         if found:
             return max(found, key=lambda one: one.created)
     return None

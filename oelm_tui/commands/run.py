@@ -66,7 +66,7 @@ def demo(
         done = len(requests) - len(missing)
         note(f"{done} of {len(requests)} demo runs are finished already; `oelm demo --again` trains anew.")
     if missing:
-        _follow_to_end(launcher.start_all("local", missing))
+        follow_to_end(launcher.start_all("local", missing))
     print_study(study, found)
     note("tiny models on generated text show the lab at work; they are no evidence about OELM.")
 
@@ -88,23 +88,24 @@ def _is_done(arm: Experiment) -> bool:
 def _launch(ctx: typer.Context, request: LaunchRequest, options: LaunchOptions) -> None:
     folders = request.start(catalogue(ctx, options.folder), sys.argv, lambda started: print(started.id, flush=True))
     if options.follow:
-        _follow_to_end(folders)
+        follow_to_end(folders)
 
 
-def _follow_to_end(folders: Sequence[RunFolder]) -> None:
-    """Exit code 1 when a run did not finish; Ctrl-C leaves the runs going."""
+def follow_to_end(folders: Sequence[RunFolder]) -> bool:
+    """Exit code 1 when a run did not finish; Ctrl-C leaves the runs going, and False is returned."""
     from oelm_core.errors import LabError
 
     try:
         ended = _follow(folders)
     except KeyboardInterrupt:
         note("no longer following; the runs continue. See them with: oelm runs")
-        return
+        return False
     bad = [run for run in ended if run.state != "finished"]
     if bad:
         first = bad[0]
         why = first.message or first.reason or "see its log"
         raise LabError(f"{first.id} {first.state}: {why.removesuffix('.')}. Its log: oelm logs {first.id}")
+    return True
 
 
 def _follow(folders: Sequence[RunFolder]) -> list[Run]:
