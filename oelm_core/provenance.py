@@ -16,6 +16,9 @@ PACKAGES = (
     *("peft", "safetensors", "accelerate", "nvidia-ml-py"),
 )
 
+DIRTY = "+changes"
+"""Ends the commit of a tree whose package differs from it."""
+
 
 class CodeState(NamedTuple):
     """The checkout this package runs from; both None when it is installed, or git does not answer."""
@@ -46,7 +49,7 @@ def code_state(root: Path | None = None) -> CodeState:
     except (OSError, subprocess.SubprocessError):
         return CodeState()
     dirty = bool(changes) or any(added)
-    return CodeState(f"{commit}+changes", known.hexdigest()[:16]) if dirty else CodeState(commit)
+    return CodeState(f"{commit}{DIRTY}", known.hexdigest()[:16]) if dirty else CodeState(commit)
 
 
 def _git(root: Path, *words: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from oelm_core.config import Experiment, as_dict, build_experiment, config_hash, override
+from oelm_core.compare.audit_kept import score_of
+from oelm_core.config import Data, Experiment, as_dict, build_experiment, config_hash, override
 from oelm_core.method.facts import Census, Orthogonality
 from oelm_core.metric import metric_named
 from oelm_core.runs import schema
@@ -86,7 +88,7 @@ def write_run(
     *,
     seed: int = 42,
     number: int = 0,
-    score: float = 0.9,
+    score: float | None = None,
     curve: Sequence[float] | None = None,
     labels: Sequence[int] | None = None,
     predictions: Sequence[int] | None = None,
@@ -101,8 +103,9 @@ def write_run(
     attempt: Mapping[str, Any] | None = None,
     without: Sequence[str] = (),
 ) -> Run:
-    """One run folder under `root`, as the launcher, runner and worker leave it. `score` is the best headline value.
+    """One run folder under `root`, as the launcher, runner and worker leave it.
 
+    `score` is the best headline value; unless given, what the predictions or losses make, else 0.9.
     `number` orders runs in time and makes the id unique; `result`, `checks`, `run`, `attempt` override fields of those
     records; `without` names files to leave out (result, checks, metrics, predictions, losses).
     """
@@ -111,7 +114,10 @@ def write_run(
     folder = RunFolder(root / run_id)
     for path in (folder.attempts, folder.checkpoints, folder.predictions, folder.losses):
         path.mkdir(parents=True)
-    metric, total = exp.metric, exp.train.max_steps or 400
+    metric, total, judged = exp.metric, exp.train.max_steps or 400, len(labels or losses or ()) or 872
+    counts = list(tokens) if tokens is not None else [31] * len(losses or ())
+    if score is None:
+        score = _score_of(metric, labels, predictions, losses, counts)
     done = total if state == "finished" else total // 2
     folder.write(_with(_run(exp, run_id, seed, created), run))
     folder.write(_state(state, reason, done, total, created))
@@ -126,12 +132,11 @@ def write_run(
         found = Predictions(list(labels), list(predictions), best.step)
         write_record(folder.predictions / f"step-{best.step}.json", found)
     if best and losses is not None and "losses" not in without:
-        counts = list(tokens) if tokens is not None else [31] * len(losses)
         write_record(folder.losses / f"step-{best.step}.json", Losses(list(losses), counts, best.step))
     if "checks" not in without:
-        folder.write(_with(_checks(exp), checks))
+        folder.write(_with(_checks(exp, judged), checks))
     if best and state == "finished" and "result" not in without:
-        folder.write(_with(_result(exp, best, evals, step_time, total), result))
+        folder.write(_with(_result(exp, best, evals, step_time, total, judged), result))
         folder.write(Outcome(state, reason, step=done))
     return read_run(folder)
 
@@ -232,16 +237,48 @@ def _census(exp: Experiment) -> Census:
     return Census(total=total, trainable=total - frozen, frozen=frozen)
 
 
-def _checks(exp: Experiment) -> Checks:
+def _checks(exp: Experiment, judged: int) -> Checks:
     return Checks(
         orthogonality=Orthogonality(tolerance=1e-5, worst=1e-7),
         census=_census(exp),
         frozen=FrozenWeights(hash="aa"),
+        data=_data(exp, judged),
+        model=_model(exp),
         qk_untouched=exp.method.init == "none",
     )
 
 
-def _result(exp: Experiment, best: MetricLine, evals: list[MetricLine], step_time: float, total: int) -> Result:
+def _score_of(
+    metric: str,
+    labels: Sequence[int] | None,
+    predictions: Sequence[int] | None,
+    losses: Sequence[float] | None,
+    tokens: Sequence[int],
+) -> float:
+    kept = Losses(list(losses), list(tokens)) if losses else Predictions(list(labels or ()), list(predictions or ()))
+    found = score_of(metric, kept)
+    return 0.9 if found is None or math.isnan(found) else found
+
+
+def _fingerprint(exp: Experiment) -> str:
+    """One for all that the data's settings make the same."""
+    data = exp.data.model_dump(exclude={"name", "path", "metric", "train_examples", "eval_examples", "max_length"})
+    other = {key: value for key, value in data.items() if value != Data(name="").model_dump().get(key)}
+    other.pop("classes", None)
+    return f"{exp.data.name}-{json.dumps(other) if other else 1}"
+
+
+def _data(exp: Experiment, judged: int) -> DataFacts:
+    return DataFacts(name=exp.data.name, fingerprint=_fingerprint(exp), train_examples=4000, eval_examples=judged)
+
+
+def _model(exp: Experiment) -> ModelFacts:
+    return ModelFacts(name=exp.model.name, fingerprint=f"{exp.model.name}-1")
+
+
+def _result(
+    exp: Experiment, best: MetricLine, evals: list[MetricLine], step_time: float, total: int, judged: int
+) -> Result:
     metric, final = exp.metric, evals[-1]
     reached: dict[str, Reached | None] = {}
     if metric == "accuracy":
@@ -273,9 +310,10 @@ def _result(exp: Experiment, best: MetricLine, evals: list[MetricLine], step_tim
         checkpoint_bytes=parameters * 4 + trainable * 8,
         qk_untouched=exp.method.init == "none",
         frozen=FrozenProof("aa", "aa", unchanged=True),
-        data=DataFacts(name=exp.data.name, fingerprint=f"{exp.data.name}-1", train_examples=4000, eval_examples=872),
-        model=ModelFacts(name=exp.model.name, fingerprint=f"{exp.model.name}-1"),
+        data=_data(exp, judged),
+        model=_model(exp),
         effective_batch=exp.train.effective_batch,
+        steps=total,
         precision=exp.train.precision,
         device=DeviceFacts("cpu", "a processor"),
         threads=1,

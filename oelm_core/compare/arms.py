@@ -110,19 +110,33 @@ def newest_per_seed(runs: Iterable[Evidence]) -> tuple[list[Evidence], list[str]
     notes = []
     for e in sorted(runs, key=lambda e: e.run.created, reverse=True):
         alike = kept.setdefault((e.preset.lower(), e.run.config_hash, e.seed), [])
-        newer = next((other for other in alike if same_inputs(other, e)), None)
-        if newer:
-            seed = "seed" if e.record.seed is not None else "no seed that would tell them apart"
-            notes.append(f"{e.id} is left out: {newer.id} is newer, with the same recipe and {seed}.")
-        else:
+        place = next((place for place, other in enumerate(alike) if same_inputs(other, e)), None)
+        if place is None:
             alike.append(e)
+            continue
+        newer = alike[place]
+        alike[place] = dataclasses.replace(newer, older=(*newer.older, e))
+        seed = "seed" if e.record.seed is not None else "no seed that would tell them apart"
+        notes.append(f"{e.id} is left out: {newer.id} is newer, with the same recipe and {seed}.")
     return [e for alike in kept.values() for e in alike], notes
 
 
 def same_inputs(one: Evidence, other: Evidence) -> bool:
-    """Whether two runs of one recipe read the same weights and text; what is not recorded is taken as the same."""
+    """Whether two runs of one recipe read the same weights and text. Unknown is not equal to known.
+
+    A run that came to no result may not have come to read anything. Two that both do not say stay together, as they
+    cannot be told apart; the audit says that it is not known.
+    """
     pairs = ((one.weights, other.weights), (one.text, other.text))
-    return all(a is None or b is None or a == b for a, b in pairs)
+    lenient = not (one.has_result and other.has_result)
+    return all(a == b or (lenient and None in (a, b)) for a, b in pairs)
+
+
+def _other_inputs(one: Evidence, other: Evidence) -> str:
+    """In what two runs of one recipe differ, in two words."""
+    pairs = (("weights", one.weights, other.weights), ("data", one.text, other.text))
+    found = [f"{name} not recorded" if b is None else f"other {name}" for name, a, b in pairs if a != b]
+    return ", ".join(found) or "again"
 
 
 def _same_recipe(one: Evidence, other: Evidence) -> bool:
@@ -176,8 +190,8 @@ def split_arms(runs: Sequence[Evidence], order: Sequence[str] = ()) -> list[ArmE
         name = members[0].preset
         first = first_of.setdefault(name, members[0])
         if first is not members[0]:
-            other = "again" if same_inputs(first, members[0]) else "other data"
-            name = f"{name} ({', '.join(config_differences(first.config, members[0].config)) or other})"
+            differences = ", ".join(config_differences(first.config, members[0].config))
+            name = f"{name} ({differences or _other_inputs(first, members[0])})"
         taken = sum(arm.name == name or arm.name.startswith(f"{name} #") for arm in arms)
         arms.append(arm_of_runs(f"{name} #{taken + 1}" if taken else name, members))
     rank = {preset.lower(): place for place, preset in enumerate(order)}

@@ -20,9 +20,8 @@ from oelm_core.compare.arms import (
     split_arms,
     split_groups,
 )
-from oelm_core.compare.audit import audit_ablation, audit_pair, equal_settings, is_ablation
+from oelm_core.compare.audit import audit_ablation, audit_pair, audit_table, equal_settings, is_ablation
 from oelm_core.compare.audit_imports import audit_imports
-from oelm_core.compare.audit_runs import audit_machine_load, audit_seed_count
 from oelm_core.compare.comparison import (
     Arm,
     ComparedStudy,
@@ -238,8 +237,7 @@ def _audit(
             if is_ablation(one.config, other.config):
                 found += audit_ablation(one, other, controls)
     found += audit_imports(arms, pairs, metric)
-    if pairs:
-        found += [*audit_machine_load(arms), *audit_seed_count(arms)]
+    found += audit_table(arms) if pairs else []
     return [controls.with_known_presets(finding) for finding in found]
 
 

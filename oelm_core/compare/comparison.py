@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oelm_core.compare.settings import LABELS
 from oelm_core.compare.settings import Grade as Grade
+from oelm_core.formatting import listed
 from oelm_core.study.calibration import CalibrationFacts
 
 Verdict = Literal["met", "missed", "undecided"]
@@ -25,6 +27,15 @@ FINDINGS = {
     # what the runs did
     "unfinished": "arm not finished",
     "frozen-moved": "frozen weights",
+    "examples": "examples judged on",
+    "reruns": "reruns of a seed",
+    "resumed": "resumed runs",
+    "copied": "copied runs",
+    "contradicted": "headline and predictions",
+    "other-step": "predictions of another step",
+    "collapse": "peak and end",
+    "cost": "cost of training",
+    "unknown": "not recorded",
     "hardware": "hardware",
     "processes": "processes",
     "threads": "threads",
@@ -99,13 +110,45 @@ class Finding:
 
 
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Worst first; findings in the same words become one, about all their arms."""
+    """Worst first; findings in the same words, or that say the same of several arms, become one about all of them."""
     kept: dict[tuple[Grade, str, str, str | None], Finding] = {}
     for finding in sorted(findings, key=lambda one: GRADES.index(one.grade)):
         key = (finding.grade, finding.code, finding.why, finding.source)
-        arms = (*kept[key].arms, *finding.arms) if key in kept else finding.arms
-        kept[key] = dataclasses.replace(finding, arms=tuple(dict.fromkeys(arms)))
-    return list(kept.values())
+        before = kept.get(key, finding)
+        arms = tuple(dict.fromkeys((*before.arms, *finding.arms)))
+        settle = before.settle_with or finding.settle_with  # a remedy is not lost to a finding without one
+        kept[key] = dataclasses.replace(before, arms=arms, settle_with=settle)
+    alike: dict[tuple[str | None, ...], list[Finding]] = {}
+    for finding in kept.values():
+        alike.setdefault(_but_for_the_arm(finding), []).append(finding)
+    return [_of_all_arms(same) for same in alike.values()]
+
+
+ARM = "\0"
+"""Stands for an arm's name where findings are compared."""
+
+
+def _but_for_the_arm(finding: Finding) -> tuple[str | None, ...]:
+    """What a finding about an arm and its baseline says, with a mark in place of the arm."""
+    remedy, words = finding.settle_with or "", finding.why
+    if len(finding.arms) == 2:
+        name = re.compile(rf"(?<![\w-]){re.escape(finding.arms[1])}(?![\w-]| \()")
+        words, remedy = name.sub(ARM, words), name.sub(ARM, remedy) if remedy.startswith("oelm ") else remedy
+    return finding.grade, finding.code, finding.source, finding.arms[0] if finding.arms else None, words, remedy
+
+
+def _of_all_arms(same: Sequence[Finding]) -> Finding:
+    first = same[0]
+    if len(same) == 1:
+        return first
+    *_, words, remedy = _but_for_the_arm(first)
+    names = [finding.arms[1] for finding in same]
+    return dataclasses.replace(
+        first,
+        arms=(first.arms[0], *names),
+        why=str(words).replace(ARM, listed(names)),
+        settle_with=str(remedy).replace(ARM, " ".join(names)) or None,
+    )
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 from oelm_core.compare.arms import ArmEvidence
 from oelm_core.compare.comparison import Finding
 from oelm_core.compare.config_values import OWN, Config, is_imported
-from oelm_core.compare.settings import SETTINGS, Settings, settings_of
+from oelm_core.compare.settings import SETTINGS, Settings, is_untouched, settings_of
 from oelm_core.registry import is_orthonormal
 from oelm_core.runs.schema import setting
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
+
+METHOD = ("qk_norm", "qk_from", "init", "freeze", "layers", "unfreeze", "rates", "extras", "peer")
+"""Settings that are the method's: a baseline leaves them alone."""
 
 
 class ControlPresets:
@@ -35,6 +38,19 @@ class ControlPresets:
     @functools.cached_property
     def _presets(self) -> list[tuple[str, Settings]]:
         return [(preset, settings_of(config)) for preset, config in self._configs.items()]
+
+    def recipe_of(self, preset: str) -> Config | None:
+        return next((config for name, config in self._configs.items() if name.lower() == preset.lower()), None)
+
+    def untouched(self, config: Config) -> str | None:
+        """The id of a preset that leaves attention as it is, with the rest of a configuration's recipe."""
+        wanted = settings_of(config)
+        rest = [name for name, one in SETTINGS.items() if one.of_control and name not in METHOD]
+        for preset, settings in self._presets:
+            same = all(_equal(settings[name], wanted[name]) for name in rest)
+            if same and is_untouched(self._configs[preset]):
+                return preset
+        return None
 
     def with_recipe(self, arm: ArmEvidence) -> ArmEvidence:
         """An imported arm with the preset that would run it again, the one it is named by or one like it; others as is.
@@ -62,15 +78,17 @@ class ControlPresets:
     def find(self, name: str, baseline: Config, arm: Config, presets: tuple[str, str]) -> str | None:
         """The id of a preset equal to one side but for `name`, where it has the other side's value; else a command.
 
-        First the arm at the baseline's value, then the baseline at the arm's. `presets`: ids of the two sides.
+        First the arm at the baseline's value, then the baseline at the arm's; for extras, whose credit is in doubt,
+        the other way round. `presets`: ids of the two sides.
         """
         theirs, ours = settings_of(baseline), settings_of(arm)
-        for kept, taken in ((ours, theirs), (theirs, ours)):
+        sides = ((ours, theirs), (theirs, ours))
+        for kept, taken in sides[::-1] if name == "extras" else sides:
             wanted = {**kept, name: taken[name]}
             for preset, settings in self._presets:
                 if _fits(settings, wanted, exact=name):
                     return preset
-        return _command(name, theirs, baseline, presets)
+        return _command(name, baseline, arm, presets)
 
 
 def _agrees(preset: Config, imported: Config) -> bool:
@@ -100,11 +118,16 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _command(name: str, theirs: Settings, baseline: Config, presets: tuple[str, str]) -> str | None:
+def _command(name: str, baseline: Config, arm: Config, presets: tuple[str, str]) -> str | None:
     """The arm run with the baseline's setting."""
+    theirs = settings_of(baseline)
     values = {key: setting(baseline, key) for key in SETTINGS[name].keys}
     changes, target = [f"{key}={value}" for key, value in values.items() if value is not None], presets[1]
-    if name == "qk_norm" and theirs["qk_norm"] is not None:
+    if name == "extras":  # the baseline with what the arm learns besides
+        mine, given = setting(baseline, "method.extras", {}), setting(arm, "method.extras", {})
+        changes = [f"method.extras.{key}={value}" for key, value in given.items() if mine.get(key) != value]
+        target = presets[0]
+    elif name == "qk_norm" and theirs["qk_norm"] is not None:
         changes = ["method.scale=keep" if theirs["qk_norm"] == OWN else f"method.scale={theirs['qk_norm']:.3g}"]
     elif name == "qk_from" and is_orthonormal(theirs["init"]) and theirs["qk_from"] == "pretrained":
         changes, target = ["method.from=gaussian"], presets[0]

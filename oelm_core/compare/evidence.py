@@ -46,6 +46,8 @@ class Evidence:
     values: dict[str, float] = field(default_factory=dict)
     """By the names in MEASURES, and every metric of the best evaluation by its own name; finite numbers only."""
     missing: tuple[str, ...] = ()
+    older: tuple[Evidence, ...] = ()
+    """Earlier runs of the same recipe and seed, which this one stands for."""
 
     @property
     def id(self) -> str:
@@ -91,6 +93,16 @@ class Evidence:
     def text(self) -> str | None:
         """Fingerprint of the data that was read."""
         return self.result.data.fingerprint or self.checks.data.fingerprint
+
+    @property
+    def steps(self) -> int | None:
+        """Optimiser steps done by a run that came to its end; None for the others."""
+        return (self.result.steps or self.step) if self.run.state == "finished" else None
+
+    @property
+    def eval_examples(self) -> int | None:
+        """Validation examples, or sequences, that it was judged on."""
+        return self.result.data.eval_examples or self.checks.data.eval_examples
 
     @property
     def versions(self) -> dict[str, str]:
@@ -199,7 +211,10 @@ MEASURES: dict[str, tuple[str, Callable[[Evidence], float | None]]] = {
     "final_step": ("step of the last validation", lambda e: _at(e.result.final, "step")),
     "final_loss": ("loss at the last validation", lambda e: _at(e.result.final, "loss")),
     "validations": ("validations that the best was chosen from", _validations),
-    "eval_examples": ("validation examples", lambda e: e.result.data.eval_examples),
+    "eval_examples": ("validation examples", lambda e: e.eval_examples),
+    "train_examples": ("training examples", lambda e: e.result.data.train_examples or e.checks.data.train_examples),
+    "steps": ("optimiser steps done", lambda e: e.steps),
+    "effective_batch": ("examples in an optimiser step", lambda e: e.result.effective_batch),
     "total": ("parameters", lambda e: _census(e).total),
     "trainable": ("parameters that train", lambda e: _census(e).trainable),
     "frozen": ("parameters that do not", lambda e: _census(e).frozen),

@@ -34,22 +34,39 @@ class Setting(NamedTuple):
     """A reader is glad to see it named as equal."""
     of_control: bool = True
     """A control preset must share it; False where it follows from others, or does not decide what a control shows."""
+    proof: Literal["text", "weights"] | None = None
+    """The fingerprint of a run that, where it is recorded, says more about it than the configuration."""
     of_recipe: bool = True
     """Another value makes a result one of another recipe than the one that was published."""
 
 
 _BATCH = ("train.batch_size", "train.accumulate")
 SETTINGS = {
-    "data": Setting("data", read.at("data.name"), "breaks", "the arms answer different questions", reassures=True),
-    "data_part": Setting("data used", read.data_part, "breaks", "the arms saw different amounts of data"),
+    "data": Setting(
+        "data", read.at("data.name"), "breaks", "the arms answer different questions", reassures=True, proof="text"
+    ),
+    "data_part": Setting("data used", read.data_part, "breaks", "the arms saw different amounts of data", proof="text"),
     "text": Setting(
-        "text columns", read.or_default("data.text", "the set's own"), "breaks", "the arms read different text"
+        "text columns",
+        read.or_default("data.text", "the set's own"),
+        "breaks",
+        "the arms read different text",
+        proof="text",
     ),
     "labels": Setting(
-        "labels", read.parts("data", "label", "labels", "classes"), "breaks", "the arms answer different questions"
+        "labels",
+        read.parts("data", "label", "labels", "classes"),
+        "breaks",
+        "the arms answer different questions",
+        proof="text",
     ),
     "validation": Setting(
-        "validation split", read.validation, "breaks", "the arms are judged on different text", reassures=True
+        "validation split",
+        read.validation,
+        "breaks",
+        "the arms are judged on different text",
+        reassures=True,
+        proof="text",
     ),
     "test": Setting("test set", read.test_set, "breaks", "the arms are judged on different text"),
     "max_length": Setting(
@@ -61,10 +78,19 @@ SETTINGS = {
         *("tokenizer", read.tokenizer, "breaks", "tokens, and so perplexities and lengths, do not correspond"),
         of_control=False,
         of_recipe=False,
+        proof="text",
     ),
-    "model": Setting("model", read.at("model.name"), "breaks", "the networks differ", reassures=True, of_recipe=False),
-    "arch": Setting("architecture", read.at("model.arch"), "breaks", "the networks differ"),
-    "shape": Setting("model sizes", read.at("model.shape"), "breaks", "the networks differ in size"),
+    "model": Setting(
+        "model",
+        read.at("model.name"),
+        "breaks",
+        "the networks differ",
+        reassures=True,
+        of_recipe=False,
+        proof="weights",
+    ),
+    "arch": Setting("architecture", read.at("model.arch"), "breaks", "the networks differ", proof="weights"),
+    "shape": Setting("model sizes", read.at("model.shape"), "breaks", "the networks differ in size", proof="weights"),
     "dropout": Setting(
         *("dropout", read.at("model.dropout"), "confounds", "regularisation may explain part of the gap"),
         keys=("model.dropout",),
@@ -74,6 +100,7 @@ SETTINGS = {
         *("pretrained or from scratch", read.start, "confounds"),
         doubt="one arm starts from pretrained weights and the other does not",
         reassures=True,
+        proof="weights",
     ),
     "duration": Setting(
         *("training length", read.duration, "breaks", "one arm trained longer"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "transformers", "datasets", "pandas", "numpy", "scipy", "peft", "optuna")
+HEAVY = ("torch", "transformers", "datasets", "pandas", "numpy", "scipy", "peft")
 
 LIGHT_MODULES = (
     "oelm_core.config",
@@ -25,8 +25,6 @@ LIGHT_MODULES = (
     "oelm_tui.commands.bench",
     "oelm_core.method.flops",
     "oelm_core.estimate",
-    "oelm_core.study.tuning",
-    "oelm_tui.commands.tune",
 )
 
 
@@ -46,16 +44,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--help"],
-        ["runs"],
-        ["presets"],
-        ["presets", "--json"],
-        ["runs", "--json"],
-        ["bench", "--help"],
-        ["tune", "--help"],
-    ],
+    "arguments", [["--help"], ["runs"], ["presets"], ["presets", "--json"], ["runs", "--json"], ["bench", "--help"]]
 )
 def test_listing_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
     code = f"sys.argv = ['oelm', *{arguments!r}]\nfrom oelm_tui.cli import main\nmain()"

@@ -113,7 +113,7 @@ def test_a_folder_of_folders_is_imported_whole_and_compared(tmp_path, catalogue)
     trust = next(f for f in group.audit if f.what == "untouched baseline")
     assert trust.grade == "note"
     assert group.arm("GPT-02").published["perplexity"] == 4.69
-    assert group.same == ("data",)  # neither seed, model nor start is known, so none is called the same
+    assert group.same == ()  # neither text, seed, model nor start is known, so none is called the same
     assert "differs" not in group.arm("GPT-02").published
 
 
