@@ -109,4 +109,4 @@ def distilbert_batching() -> tuple[str, str]:
     model = DistilBertForSequenceClassification(config)
     asked = experiment("bert", TINY_BERT)
     task = ClassificationTask(asked, data, model, 0)
-    return task.batching, task.note or ""
+    return task.scorer.batching, task.note or ""

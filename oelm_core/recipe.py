@@ -27,10 +27,16 @@ def config_hash(config: Mapping[str, Any]) -> str:
 
     A setting that is null counts as absent, so that one added later does not rename the runs before it.
     """
+    from oelm_core.data.test_source import held_out_share
+
     kept = {
         part: {key: value for key, value in config[part].items() if key not in left_out}
         for part, left_out in NO_RESULT.items()
     }
+    # A split or file that is scored after training changes no weight: runs with and without it are seeds of one arm,
+    # and the fingerprint in result.json says which of their test scores compare. A held-out part changes training.
+    if held_out_share(kept["data"].get("test")) is None:
+        kept["data"].pop("test", None)
     return _hash({"family": config["family"], **kept})
 
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "presets": ("presets", "List the experiments and studies; `presets show ID` explains one."),
     "run": ("run", "Start runs in the background and print their ids."),
     "study": ("run", "Start every arm and seed of a study, interleaved."),
+    "tune": ("tune", "Tune every arm of a study alike, then run each arm's best on fresh seeds."),
     "runs": ("runs", "List the runs and how they are doing."),
     "logs": ("runs", "Show a run's log."),
     "stop": ("runs", "Stop a run after a checkpoint."),

@@ -11,7 +11,10 @@ from oelm_core.config.limits import planned_steps, sizes_of, unfreezing_starts
 from oelm_core.config.published import Claim, Published
 from oelm_core.config.sections import Data, FamilyName, Method, Model, Section, Target, Train, Unfreeze, layer_numbers
 from oelm_core.config.slurm import check_settings
+from oelm_core.config.tuning import Tune, tuning_seeds
 from oelm_core.config.validation import validated
+from oelm_core.data.sets import find_set
+from oelm_core.data.test_source import SPLITS
 from oelm_core.metric import default_metric
 from oelm_core.registry import FAMILIES, INITIALISERS
 
@@ -40,6 +43,7 @@ class Experiment(Section):
     def _parts_fit_together(self) -> Experiment:
         _check_family(self)
         _check_method(self)
+        _check_test(self.data)
         _check_published(self)
         return self
 
@@ -79,6 +83,14 @@ class Study(Section):
     table: Literal["matrix", "ablation", "cross-dataset", "timing", "curve"] = "matrix"
     claims: list[Claim] = []
     """Published figures about the study as a whole: gaps, averages, speed-ups."""
+    tune: Tune | None = None
+    """What `oelm tune` searches, the same for every arm."""
+
+    @model_validator(mode="after")
+    def _tuning_leaves_fresh_seeds(self) -> Study:
+        if self.tune:
+            tuning_seeds(self.tune.seeds, self.tune.fresh_seeds, self.seeds)
+        return self
 
 
 def _check_family(exp: Experiment) -> None:
@@ -89,6 +101,19 @@ def _check_family(exp: Experiment) -> None:
         raise ValueError(f"data.max_length {exp.data.max_length} is longer than the model's {positions} positions")
     if exp.start == "scratch" and exp.model.path is None and exp.model.shape is None:
         raise ValueError("model.shape is missing; a model from scratch needs its sizes")
+
+
+def _check_test(data: Data) -> None:
+    """Refuses a split that a named set does not have, or has without labels, before anything is launched."""
+    named = find_set(data.name)
+    if data.path is not None or named is None or data.test not in SPLITS or data.test in named.splits:
+        return
+    if data.test == "test" and named.test is not None:
+        return
+    share = "; hold a part of the training examples out (held-out 0.1) or name a file" if data.classes else ""
+    if data.test == "test" and named.kind == "classification":
+        raise ValueError(f"data.test: the test split of {named.title} has no labels{share}")
+    raise ValueError(f"data.test: {named.title} has no {data.test} split{share or '; name a file of text'}")
 
 
 def _check_method(exp: Experiment) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oelm_core.config.sections import Data, Model, Train, Unfreeze
+from oelm_core.data.test_source import held_out_share
 
 # What transformers and our GPT call their sizes in a model folder's config.json.
 _LAYERS = ("num_hidden_layers", "n_layers", "layers")
@@ -65,7 +66,8 @@ def known_examples(data: Data) -> int | None:
     """Training examples of a recipe; None where they are counted when the data is read."""
     if data.train_examples is None or data.path is not None or data.classes is None:
         return None
-    return min(data.train_examples, data.limit or data.train_examples)
+    left = data.train_examples - round(data.train_examples * (held_out_share(data.test) or 0))
+    return min(left, data.limit or left)
 
 
 def steps_in_epochs(epochs: float, examples: int, effective_batch: int) -> int:

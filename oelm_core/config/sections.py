@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
+from oelm_core.data import test_source
 from oelm_core.metric import METRICS, headline_metrics
 from oelm_core.registry import FAMILIES, INITIALISERS, architectures
 
@@ -93,6 +94,8 @@ class Data(Section):
     """Held-out text: the set's own split, a random part or the last part of the training text."""
     validation_fraction: Fraction = 0.01
     validation_seed: int = 42
+    test: str | None = None
+    """Scored once, at the end, by the best checkpoint: a split (test), held-out 0.1 of the training text, or a path."""
     max_tokens: Positive | None = None
     """Use only the first so many tokens of the training text (gpt)."""
     limit: Positive | None = None
@@ -101,6 +104,21 @@ class Data(Section):
     """How many training examples the set is known to have; the audit of published figures counts with it."""
     eval_examples: Positive | None = None
     """How many evaluation examples the set is known to have: accuracies are multiples of one over this."""
+
+    @field_validator("test")
+    @classmethod
+    def _test_is_readable(cls, value: str | None) -> str | None:
+        return None if value is None else test_source.checked(value)
+
+    @model_validator(mode="after")
+    def _test_chooses_nothing(self) -> Data:
+        if self.test == "validation" and self.validation == "split":
+            raise ValueError("test is the validation split, which chooses the best checkpoint; name other text")
+        if test_source.held_out_share(self.test) and self.classes is None:
+            raise ValueError("test is held-out, which is for classification; name a split or a file of text")
+        if self.test == "mismatched" and self.classes is None:
+            raise ValueError("test is mismatched, which is a split of MNLI; name test or a file of text")
+        return self
 
 
 class Unfreeze(Section):

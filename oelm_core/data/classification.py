@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import itertools
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from oelm_core.data import files, hub, sets
 from oelm_core.data.files import Source
+from oelm_core.data.test_source import held_out_share, is_path
 from oelm_core.data.tokenizers import tokenizer_hash
 from oelm_core.errors import BadData
 from oelm_core.runs.folder import replace_file
@@ -29,6 +31,8 @@ Row = Mapping[str, Any]
 # Names a column goes by in other people's files of the same set, tried in this order.
 _PAIR_COLUMNS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"))
 _SINGLE_COLUMNS = (("sentence",), ("text",), ("review",))
+TEST_SEED = 1_000_003
+"""Added to the seed of the validation part, so that the test part is another draw."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ class ClassificationData:
     at_max_length: int
     """Examples that fill data.max_length: cut there, or just as long."""
     fingerprint: str
+    test: Examples | None = None
+    """What `data.test` names; never part of the fingerprint, for it decides nothing."""
 
 
 def load(
@@ -79,21 +85,69 @@ def load(
     loaded: dict[str, Examples] = {}
     full = 0
     for split, source in find_sources(data).items():
-        kept = _cache_file(cache, source, tokenizer, data, split)
-        examples = _read_cached(kept)
-        if examples is None:
-            say(f"tokenising {data.name} {split} from {source.where}")
-            examples = tokenise(source, data, tokenizer, split)
-            _write_cached(kept, examples)
-        full += int((examples.lengths >= data.max_length).sum())
-        loaded[split] = examples
+        loaded[split] = _tokenised(source, data, tokenizer, split, cache, say)
+        full += int((loaded[split].lengths >= data.max_length).sum())
     train = loaded.pop("train")
+    test, share = None, held_out_share(data.test)
+    if share is not None:  # first of all, so that neither data.limit nor the validation part changes what it is
+        train, test = hold_out(train, share, data.validation_seed + TEST_SEED, data.name)
     if not loaded:
-        train, held_out = hold_out(train, data)
+        seed = data.validation_seed if data.validation == "random" else None
+        train, held_out = hold_out(train, data.validation_fraction, seed, data.name)
         loaded = {"validation": held_out}
+    if test is not None:
+        test = _without_copies(test, [train, *loaded.values()], say)
     if data.limit:
         train = select(train, np.arange(min(data.limit, len(train))))
-    return ClassificationData(data.name, train, loaded, data.classes or 0, full, fingerprint([train, *loaded.values()]))
+    if data.test is not None and test is None:
+        test = load_scored(data, data.test, None, tokenizer, cache, say)
+    known = fingerprint([train, *loaded.values()])
+    if test is not None and any(fingerprint([test]) == fingerprint([one]) for one in (train, *loaded.values())):
+        raise BadData(f"data.test {data.test}: these are the very examples that the run trains on or is chosen by.")
+    return ClassificationData(data.name, train, loaded, data.classes or 0, full, known, test)
+
+
+def load_scored(
+    data: Data,
+    wanted: str,
+    split: str | None,
+    tokenizer: PreTrainedTokenizerFast,
+    cache: Path,
+    say: Say = lambda _: None,
+    key: str = "data.test",
+) -> Examples:
+    """Examples that are only scored: those of a path, or of a split of the experiment's own data.
+
+    split: which one of a folder. `key` is the setting or option that named them, for errors.
+    """
+    return _tokenised(_scored_source(data, wanted, split, key), data, tokenizer, "test", cache, say)
+
+
+def _scored_source(data: Data, wanted: str, split: str | None, key: str) -> Source[Row]:
+    if is_path(wanted):
+        return files.source_of(files.find_split(Path(wanted), files.TABLES, split, key)[1], files.read_rows)
+    named = sets.find_set(data.name)
+    folder = sets.local_files(data.name, data.path)
+    if folder is None and named is not None:
+        folder = sets.kept_folder(named.name)
+        place = named.test if wanted == "test" else named.splits.get(wanted)
+        if place is not None and not any(folder.glob(f"{wanted}.*")):
+            return _hub_source(named.name, place)
+    if folder is None or folder.is_file():
+        raise BadData(f"{key} {wanted}: {data.path or data.name} has no splits; name a file.")
+    return files.source_of(files.find_split(folder, files.TABLES, wanted, key)[1], files.read_rows)
+
+
+def _tokenised(
+    source: Source[Row], data: Data, tokenizer: PreTrainedTokenizerFast, split: str, cache: Path, say: Say
+) -> Examples:
+    kept = _cache_file(cache, source, tokenizer, data, split)
+    examples = _read_cached(kept)
+    if examples is None:
+        say(f"tokenising {data.name} {split} from {source.where}")
+        examples = tokenise(source, data, tokenizer, split)
+        _write_cached(kept, examples)
+    return examples
 
 
 def fingerprint(splits: Iterable[Examples]) -> str:
@@ -112,7 +166,8 @@ def find_sources(data: Data) -> dict[str, Source[Row]]:
     if folder is None and named is not None and named.kind == "classification":
         folder = sets.kept_folder(named.name)
         if not (folder / "manifest.json").is_file():
-            return {split: _hub_source(named.name, place) for split, place in named.splits.items()}
+            wanted = [split for split in named.splits if split != data.test]
+            return {split: _hub_source(named.name, named.splits[split]) for split in wanted}
     if folder is None:
         raise BadData(
             f"data.name {data.name}: not a classification set known by name"
@@ -124,7 +179,8 @@ def find_sources(data: Data) -> dict[str, Source[Row]]:
         raise BadData(f"data.path {folder}: there is no training file (train.tsv, train.jsonl, ...).")
     wanted = ["train"]
     if data.validation == "split":
-        wanted += [split for split in ("validation", "mismatched") if split in splits]
+        others = ("validation", "mismatched") if data.test != "mismatched" else ("validation",)
+        wanted += [split for split in others if split in splits]
         if len(wanted) == 1:
             raise BadData(
                 f"data.path {folder}: there is no validation file beside {splits['train'][0].name};"
@@ -188,6 +244,8 @@ def _label(value: Any, names: list[str], classes: int, where: str, row: int, spl
         number = int(text)
     except ValueError:
         number = -1
+    if text == "-1" and split == "test":
+        raise BadData(f"{where}: row {row} has no label (-1), as those of GLUE's test splits; name another text.")
     if not 0 <= number < classes:
         known = f" or {', '.join(names)}" if names else "; name the classes with --set data.labels=[NAME, NAME]"
         raise BadData(f"{where}: row {row} of {split} has label '{text}'; labels run from 0 to {classes - 1}{known}.")
@@ -220,16 +278,32 @@ def select(examples: Examples, chosen: np.ndarray) -> Examples:
     return Examples(examples.tokens[index], examples.segments[index], starts, examples.labels[chosen])
 
 
-def hold_out(examples: Examples, data: Data) -> tuple[Examples, Examples]:
-    """(training, validation): a random part by data.validation_seed, or the last part."""
-    count = max(1, round(len(examples) * data.validation_fraction))
+def hold_out(examples: Examples, share: float, seed: int | None, name: str) -> tuple[Examples, Examples]:
+    """(what is left, a part of this share): drawn by the seed, or the last part without one."""
+    count = max(1, round(len(examples) * share))
     if count >= len(examples):
-        raise BadData(f"data.name {data.name}: {len(examples)} examples are too few to hold {count} of them out.")
+        raise BadData(f"data.name {name}: {len(examples)} examples are too few to hold {count} of them out.")
     order = np.arange(len(examples))
-    if data.validation == "random":
-        order = np.random.default_rng(data.validation_seed).permutation(len(examples))
+    if seed is not None:
+        order = np.random.default_rng(seed).permutation(len(examples))
     kept, held = np.sort(order[:-count]), np.sort(order[-count:])
     return select(examples, kept), select(examples, held)
+
+
+def _without_copies(test: Examples, others: Iterable[Examples], say: Say) -> Examples:
+    """Without the examples whose very text is also trained on or chosen by: a file may hold one more than once."""
+    seen = {tokens for examples in others for tokens in _each(examples)}
+    new = np.array([place for place, tokens in enumerate(_each(test)) if tokens not in seen], np.int64)
+    if len(new) == 0:
+        raise BadData("data.test: every held-out example is also among those that stay; name a file instead.")
+    if len(new) < len(test):
+        say(f"data.test: {len(test) - len(new)} held-out examples are also among those that stay, and are left out")
+    return select(test, new)
+
+
+def _each(examples: Examples) -> Iterator[bytes]:
+    tokens, starts = np.ascontiguousarray(examples.tokens), examples.starts.tolist()
+    return (tokens[start:end].tobytes() for start, end in itertools.pairwise(starts))
 
 
 def _cache_file(cache: Path, source: Source[Row], tokenizer: PreTrainedTokenizerFast, data: Data, split: str) -> Path:

@@ -75,21 +75,47 @@ def find_splits(path: Path, extensions: tuple[str, ...]) -> dict[str, list[Path]
     """Split -> files. One file is all training text; in a folder the splits are found by file name."""
     path = path.expanduser()
     if path.is_file():
-        if path.suffix.lower() not in extensions:
-            raise BadData(f"data.path {path}: cannot read {path.suffix or 'this kind'}; use {', '.join(extensions)}.")
-        return {"train": [path]}
+        return {"train": [_readable(path, extensions, "data.path")]}
+    splits, seen = _named_files(path, extensions, "data.path")
+    if "train" not in splits and "validation" not in splits:
+        raise BadData(f"data.path {path}: no file is named after a split (train, validation); found {seen}.")
+    return splits
+
+
+def find_split(
+    path: Path, extensions: tuple[str, ...], split: str | None, key: str = "data.test"
+) -> tuple[str | None, list[Path]]:
+    """(split, its files) of a text that is only scored: a file, or in a folder the files of a split.
+
+    Without a split: test, else validation. `key` is the setting or option that named the path, for errors.
+    """
+    path = path.expanduser()
+    if path.is_file():
+        return split, [_readable(path, extensions, key)]
+    splits, seen = _named_files(path, extensions, key)
+    chosen = split or next((name for name in ("test", "validation") if name in splits), "test")
+    if chosen not in splits:
+        raise BadData(f"{key} {path}: no file is named after the {chosen} split; found {', '.join(splits) or seen}.")
+    return chosen, splits[chosen]
+
+
+def _readable(file: Path, extensions: tuple[str, ...], key: str) -> Path:
+    if file.suffix.lower() not in extensions:
+        raise BadData(f"{key} {file}: cannot read {file.suffix or 'this kind'}; use {', '.join(extensions)}.")
+    return file
+
+
+def _named_files(path: Path, extensions: tuple[str, ...], key: str) -> tuple[dict[str, list[Path]], str]:
+    """(split -> files, what there is in words) of a folder."""
     if not path.is_dir():
-        raise BadData(f"data.path {path}: no such file or folder.")
+        raise BadData(f"{key} {path}: no such file or folder.")
     splits: dict[str, list[Path]] = {}
     seen = sorted(f for f in path.rglob("*") if f.is_file() and f.suffix.lower() in extensions)
     for file in seen:
         split = split_of(file) or split_of(path / file.relative_to(path).parts[0])
         if split is not None:
             splits.setdefault(split, []).append(file)
-    if "train" not in splits and "validation" not in splits:
-        found = ", ".join(file.name for file in seen[:5]) or f"no {', '.join(extensions)} file at all"
-        raise BadData(f"data.path {path}: no file is named after a split (train, validation); found {found}.")
-    return splits
+    return splits, ", ".join(file.name for file in seen[:5]) or f"no {', '.join(extensions)} file at all"
 
 
 def read_rows(file: Path) -> Iterator[dict[str, Any]]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oelm_core.data import prepare, sets, token_files
-from oelm_core.data.files import exclusive
+from oelm_core.data import files, prepare, sets, token_files
+from oelm_core.data.files import Source, exclusive
+from oelm_core.data.test_source import is_path
 from oelm_core.data.tokenizers import tokenizer_hash
 from oelm_core.errors import BadData, NotFound
 from oelm_core.formatting import size
@@ -34,6 +35,8 @@ class LanguageData:
     validation: np.ndarray
     end_token: int
     fingerprint: str
+    test: np.ndarray | None = None
+    """What `data.test` names; never part of the fingerprint, for it decides nothing."""
 
 
 def load(
@@ -47,7 +50,70 @@ def load(
     folder = Path(data.path).expanduser() if data.path else sets.kept_folder(data.name)
     if token_files.read_manifest(folder) is None:
         folder = _prepare_small(data, tokenizer, cache, say)
-    return open_prepared(folder, data, tokenizer)
+    found = open_prepared(folder, data, tokenizer)
+    if data.test is None:
+        return found
+    test = load_scored(data, data.test, None, tokenizer, cache, say)
+    if any(np.array_equal(test, one) for one in (found.train, found.validation)):
+        raise BadData(f"data.test {data.test}: this is the very text that the run trains on or is chosen by.")
+    return replace(found, test=test)
+
+
+def load_scored(
+    data: Data,
+    wanted: str,
+    split: str | None,
+    tokenizer: PreTrainedTokenizerFast,
+    cache: Path,
+    say: Callable[[str], None] = lambda _: None,
+    key: str = "data.test",
+) -> np.ndarray:
+    """A token stream that is only scored: of a path, or of a split of the experiment's own data.
+
+    split: which one of a folder. `key` is the setting or option that named it, for errors.
+    """
+    for folder, name in _prepared_places(data, wanted, split):
+        manifest = token_files.read_manifest(folder)
+        if manifest is not None and name in manifest.splits:
+            _check_tokenizer(folder, manifest, tokenizer)
+            return _stream(folder, manifest, name)
+    source = _scored_source(data, wanted, split, key)
+    known = hashlib.sha256(f"{source.identity} {tokenizer_hash(tokenizer)}".encode()).hexdigest()[:16]
+    folder = cache / "tokens" / f"{data.name}-test-{known}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive(folder.parent / f".{folder.name}.lock"):
+        if not token_files.read_manifest(folder):
+            say(f"tokenising {data.name} test from {source.where}")
+            token_files.write_tokens(folder, data.name, {"test": source}, tokenizer)
+    manifest = token_files.read_manifest(folder)
+    assert manifest is not None
+    tokens = _stream(folder, manifest, "test")
+    if len(tokens) < 2:
+        raise BadData(f"{key} {wanted}: {len(tokens)} tokens are too few to score.")
+    return tokens
+
+
+def _prepared_places(data: Data, wanted: str, split: str | None) -> list[tuple[Path, str]]:
+    """Folders that may hold the text as tokens already, each with its split's name there."""
+    if is_path(wanted):
+        folder = Path(wanted).expanduser()
+        names = [split] if split else ["test", "validation"]
+        return [place for name in names for place in ((folder, name), (folder / name, name))]
+    folder = Path(data.path).expanduser() if data.path else sets.kept_folder(data.name)
+    return [(folder / "test", wanted)] if wanted == "test" else []
+
+
+def _scored_source(data: Data, wanted: str, split: str | None, key: str) -> Source[str]:
+    column = (data.text or ["text"])[0]
+    if is_path(wanted):
+        _refuse_large(Path(wanted).expanduser(), data)
+        return prepare.documents_of(files.find_split(Path(wanted), prepare.READABLE, split, key)[1], column)
+    if data.path:
+        folder = Path(data.path).expanduser()
+        if token_files.read_manifest(folder) is not None or folder.is_file():
+            raise BadData(f"{key} {wanted}: {folder} holds no {wanted} text; name a file of text.")
+        return prepare.documents_of(files.find_split(folder, prepare.READABLE, wanted, key)[1], column)
+    return prepare.split_source(data.name, wanted)
 
 
 def _prepare_small(data: Data, tokenizer: PreTrainedTokenizerFast, cache: Path, say: Callable[[str], None]) -> Path:
@@ -91,11 +157,7 @@ def open_prepared(folder: Path, data: Data, tokenizer: PreTrainedTokenizerFast) 
     manifest = token_files.read_manifest(folder)
     if manifest is None:
         raise BadData(f"{folder}: holds no prepared tokens; see: oelm data prepare.")
-    if manifest.tokenizer.hash != tokenizer_hash(tokenizer):
-        raise BadData(
-            f"{folder}: prepared with another tokenizer ({manifest.tokenizer}; the"
-            f" experiment's has {len(tokenizer)}, {tokenizer_hash(tokenizer)}); set data.tokenizer or prepare it again."
-        )
+    _check_tokenizer(folder, manifest, tokenizer)
     train = _stream(folder, manifest, "train")
     prepared = manifest.max_tokens
     if prepared is not None and (data.max_tokens is None or data.max_tokens > len(train)):
@@ -116,6 +178,19 @@ def open_prepared(folder: Path, data: Data, tokenizer: PreTrainedTokenizerFast) 
     cut = [kept, data.validation, data.validation_fraction, data.max_tokens]
     fingerprint = hashlib.sha256(json.dumps(cut, sort_keys=True).encode()).hexdigest()[:16]
     return LanguageData(data.name, train, validation, manifest.end_token, fingerprint)
+
+
+def _check_tokenizer(folder: Path, manifest: token_files.Manifest, tokenizer: PreTrainedTokenizerFast) -> None:
+    if manifest.tokenizer.hash != tokenizer_hash(tokenizer):
+        raise BadData(
+            f"{folder}: prepared with another tokenizer ({manifest.tokenizer}; the"
+            f" experiment's has {len(tokenizer)}, {tokenizer_hash(tokenizer)}); set data.tokenizer or prepare it again."
+        )
+
+
+def fingerprint(tokens: np.ndarray, end_token: int) -> str:
+    """Names a text that is only scored: equal only for equal tokens."""
+    return hashlib.sha256(np.ascontiguousarray(tokens).tobytes() + str(end_token).encode()).hexdigest()[:16]
 
 
 def _stream(folder: Path, manifest: token_files.Manifest, split: str) -> np.ndarray:

@@ -16,6 +16,9 @@ from oelm_core.data.tokenizers import load_named, load_tokenizer
 from oelm_core.errors import BadData, Refused, refusing
 from oelm_core.runs.folder import read_record, write_record
 
+READABLE = (*files.TEXTS, *files.TABLES)
+"""Endings of files that text for a language model is read from."""
+
 
 def prepare(
     what: Experiment | str,
@@ -50,8 +53,12 @@ def prepare(
     if experiment is None and named and not path:
         data.max_tokens = named.max_tokens
     sources = text_sources(name, path, data.text, partly=data.max_tokens is not None)
+    test = _test_source(name, path, data.text)
     try:
-        return write_tokens(folder, name, sources, loaded, HeldOut.of(data), progress, data.max_tokens)
+        write_tokens(folder, name, sources, loaded, HeldOut.of(data), progress, data.max_tokens)
+        if test is not None:  # in a folder of its own: one that was prepared before there was a test stays as it is
+            write_tokens(folder / "test", name, {"test": test}, loaded, progress=progress)
+        return folder
     except OSError as error:
         raise Refused(
             f"cannot write {folder}: {error.strerror or error}; what is there is kept, run the same command again."
@@ -66,7 +73,8 @@ def keep_tables(named: sets.NamedSet, folder: Path, progress: Progress | None = 
     done = 0
     with refusing(f"cannot write {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-        for split, place in named.splits.items():
+        places = {**named.splits, "test": named.test} if named.test else named.splits
+        for split, place in places.items():
             table = hub.load_split(named.name, place)
             file = folder / f"{split}.jsonl"  # half of one does no harm: no reader looks before the manifest is there
             with open(file, "w", encoding="utf-8") as out:
@@ -76,7 +84,7 @@ def keep_tables(named: sets.NamedSet, folder: Path, progress: Progress | None = 
             done += len(table)
             splits[split] = {"file": file.name, "examples": len(table), "fingerprint": files.fingerprint_files([file])}
             if progress:
-                progress(done, 0, len(splits) / len(named.splits))
+                progress(done, 0, len(splits) / len(places))
         manifest = {"schema": 1, "kind": "table", "name": named.name, "splits": splits, "created": time.time()}
         write_record(folder / "manifest.json", manifest)
     return folder
@@ -92,9 +100,35 @@ def text_sources(
     folder = sets.local_files(name, path)
     if folder is None:
         return {split: _hub_source(name, place, partly) for split, place in sets.known_set(name).splits.items()}
-    splits = files.find_splits(folder, (*files.TEXTS, *files.TABLES))
-    read = partial(files.read_documents, column=(columns or ["text"])[0])
-    return {split: files.source_of(splits[split], read) for split in ("train", "validation") if split in splits}
+    splits = files.find_splits(folder, READABLE)
+    if "train" not in splits:
+        raise BadData(f"{name}: there is no training text (train.txt) beside {splits['validation'][0]}.")
+    column = (columns or ["text"])[0]
+    return {split: documents_of(splits[split], column) for split in ("train", "validation") if split in splits}
+
+
+def documents_of(texts: list[Path], column: str) -> Source[str]:
+    """The documents of files, of tables in this column."""
+    return files.source_of(texts, partial(files.read_documents, column=column))
+
+
+def split_source(name: str, split: str) -> Source[str]:
+    """A split of a named set through the `datasets` library; of a test split only the set's own, where it has one."""
+    named = sets.known_set(name)
+    place = named.test if split == "test" else named.splits.get(split)
+    if place is None:
+        raise BadData(f"{named.title} has no {split} split; name a file of text.")
+    return _hub_source(name, place, partly=False)
+
+
+def _test_source(name: str, path: str | None, columns: list[str] | None) -> Source[str] | None:
+    """The text that `data.test: test` means, where there is one."""
+    folder = sets.local_files(name, path)
+    if folder is None:
+        return split_source(name, "test") if sets.known_set(name).test else None
+    if folder.is_file() or "test" not in (splits := files.find_splits(folder, READABLE)):
+        return None
+    return documents_of(splits["test"], (columns or ["text"])[0])
 
 
 def _hub_source(name: str, place: sets.Split, partly: bool) -> Source[str]:

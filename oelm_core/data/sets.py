@@ -42,6 +42,8 @@ class NamedSet:
     """How much of the text `oelm data prepare` takes unless an experiment says otherwise."""
     aliases: tuple[str, ...] = ()
     """Other names people give it."""
+    test: Split | None = None
+    """A test split with labels, fetched for runs whose `data.test` asks for it. GLUE keeps the labels of its own."""
 
 
 def _places(repo: str, config: str | None, **splits: str) -> dict[str, Split]:
@@ -84,6 +86,7 @@ SETS: dict[str, NamedSet] = {
             {"train": Split(GLUE, "mnli", "train"), "validation": Split("facebook/xnli", "en", "validation")},
             ("premise", "hypothesis"),
             NLI_LABELS,
+            test=Split("facebook/xnli", "en", "test"),
         ),
         NamedSet(
             "tinystories",
@@ -110,6 +113,7 @@ SETS: dict[str, NamedSet] = {
             "good Wikipedia articles",
             _places("Salesforce/wikitext", "wikitext-103-raw-v1", **BOTH),
             aliases=("wikitext-103", "wikitext-103-raw-v1"),
+            test=Split("Salesforce/wikitext", "wikitext-103-raw-v1", "test"),
         ),
         NamedSet(
             "demo-sentiment", "demo reviews", "demo", "generated two-class sentiment sentences", text=("sentence",)

@@ -113,12 +113,10 @@ def write_tokens(
     progress: Progress | None = None,
     max_tokens: int | None = None,
 ) -> Path:
-    """Tokenises sources into `folder`: train.bin, validation.bin, manifest.json. Continues where it was interrupted.
+    """Tokenises sources into `folder`: a file for each split, manifest.json. Continues where it was interrupted.
 
     With max_tokens, reading the training text stops soon after that many.
     """
-    if "train" not in sources:
-        raise BadData(f"{name}: there is no training text (train.txt) beside {next(iter(sources.values())).where}.")
     plan = _plan(name, sources, tokenizer, held_out, max_tokens)
     done = read_manifest(folder)
     if done is not None:
@@ -184,7 +182,7 @@ class _Writer:
         for split, count in journal.counts.items():
             if count.tokens == 0:
                 raise BadData(
-                    f"{sources['train'].where}: no text for the {split} split; is the file empty,"
+                    f"{next(iter(sources.values())).where}: no text for the {split} split; is the file empty,"
                     " or data.validation_fraction too small for so few documents?"
                 )
 

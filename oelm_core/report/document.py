@@ -73,6 +73,7 @@ def comparison_report(comparison: Comparison, lang: str = "en") -> Report:
         ReportSection(translate("Question"), (study.question,) if study else ()),
         _recipe(comparison, translate),
         _results(comparison, translate, references),
+        _tuning(comparison, translate),
         _fairness(comparison, translate),
         ReportSection(translate("Parameters"), tables=tuple(tables.parameters(group, translate) for group in groups)),
         ReportSection(
@@ -139,6 +140,11 @@ def _results(comparison: Comparison, translate: Translations, references: Refere
     return ReportSection(translate("Results"), tables=tuple(found))
 
 
+def _tuning(comparison: Comparison, translate: Translations) -> ReportSection:
+    found = [show(group, translate) for group in comparison.groups for show in (tables.tuned, tables.best_after_draws)]
+    return ReportSection(translate("Tuning"), tables=tuple(found))
+
+
 def _curves(comparison: Comparison, translate: Translations) -> ReportSection:
     charts = []
     for group in comparison.groups:
@@ -174,9 +180,12 @@ def _reproduce(comparison: Comparison, translate: Translations) -> ReportSection
     arms = [arm for group in comparison.groups for arm in group.arms]
     study = comparison.study
     commands: list[str] = []
+    tuned = [arm for arm in arms if arm.tuning]
     if study:
         seeds = sorted({seed for arm in arms for seed in arm.seeds})
-        commands.append(" ".join([f"oelm study {study.id}", *(f"--seed {seed}" for seed in seeds)]))
+        if len(tuned) < len(arms):
+            commands.append(" ".join([f"oelm study {study.id}", *(f"--seed {seed}" for seed in seeds)]))
+        commands += [command for arm in tuned for command in arm.commands]
         commands.append(f"oelm compare {study.id}")
     else:
         commands += [command for arm in arms for command in arm.commands]

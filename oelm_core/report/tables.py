@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Pair, Reached, SignificanceTest
+from oelm_core.compare.comparison import Arm, ArmTuning, Comparison, Finding, Group, Pair, Reached, SignificanceTest
 from oelm_core.compare.settings import LABELS, settings_of, shown
 from oelm_core.formatting import (
     duration_words,
@@ -303,6 +303,41 @@ def ablation(group: Group, translate: Translations) -> ReportTable:
         rows.append((arm.id, start, shown("qk_norm", settings["qk_norm"]), _headline(arm, group), change))
     headings = ("Arm", "Q/K start", "Row norm", group.metric, "Gap")
     return ReportTable(title, tuple(map(translate, headings)), "llrrr", tuple(rows))
+
+
+def tuned(group: Group, translate: Translations) -> ReportTable:
+    """What each arm chose, and from how many draws; empty unless an arm was tuned."""
+    title = f"{translate('Chosen settings')}: {group.dataset}"
+    if not any(arm.tuning for arm in group.arms):
+        return ReportTable(title)
+
+    def of_tuning(show: Callable[[ArmTuning], str]) -> Callable[[Arm], str]:
+        return lambda arm: _cell(arm.tuning, show)
+
+    columns: list[Column[Arm]] = [
+        ("Arm", "l", _arm_id),
+        ("Draws", "r", lambda arm: str(arm.tuning.draws if arm.tuning else 0)),
+        ("Setting", "l", of_tuning(lambda one: " ".join(one.settings))),
+        ("Point", "r", of_tuning(lambda one: _cell(one.chosen, str))),
+        ("Failed", "r", of_tuning(lambda one: str(one.failed) if one.failed else DASH)),
+        ("Pruned", "r", of_tuning(lambda one: str(one.pruned) if one.pruned else DASH)),
+    ]
+    return _table(title, translate, group.arms, columns, keep=2)
+
+
+def best_after_draws(group: Group, translate: Translations) -> ReportTable:
+    """The expected best validation after m draws; past the first dozen at powers of two, and the last."""
+    found = [(arm.id, arm.tuning.expected_best) for arm in group.arms if arm.tuning]
+    most = max((len(values) for _, values in found), default=0)
+    counts = [m for m in range(1, most + 1) if m <= MOST_STEPS or m & (m - 1) == 0 or m == most]
+    show = _show_metric(group.metric)
+
+    def after(values: tuple[float, ...]) -> Callable[[int], str]:
+        return lambda m: show(values[m - 1]) if m <= len(values) else DASH
+
+    title = f"{translate('Expected best after m draws')}: {group.dataset}, {translate(group.metric)}"
+    columns: list[Column[int]] = [("m", "r", str), *((name, "r", after(values)) for name, values in found)]
+    return _table(title, translate, counts, columns)
 
 
 def significance(comparison: Comparison, translate: Translations) -> ReportTable:

@@ -47,6 +47,9 @@ def _group(group: Group, translate: Translations, references: References) -> lis
     for title, table in (("Parameters", tables.parameters(group, translate)), ("Timing", timing)):
         if table.rows:
             parts += [Text(), FittingTable(table, translate(title))]
+    for table in (tables.tuned(group, translate), tables.best_after_draws(group, translate)):
+        if table.rows:
+            parts += [Text(), FittingTable(table)]
     if group.audit or group.pairs:
         parts += [Text(), Text(translate("Fairness"), style="bold")]
     if group.audit:

@@ -9,11 +9,12 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from oelm_core.runs.schema import Losses, Predictions
 from oelm_core.scores import SCORES, confusion
 from oelm_core.training.distributed import Ranks
+from oelm_core.training.precision import Precision
 from oelm_core.training.supervision import Interrupted, StopRequest
 
 T = TypeVar("T")
@@ -25,6 +26,19 @@ class Evaluation:
 
     values: dict[str, float]
     details: Predictions | Losses
+
+
+@dataclass(frozen=True)
+class TestText:
+    """Text that a checkpoint is scored on once, and how."""
+
+    __test__ = False  # pytest: not a class of tests
+
+    source: str
+    """A split's name, `held-out 0.1`, or a path."""
+    examples: int
+    fingerprint: str
+    score: Callable[[nn.Module, Ranks, Precision, StopRequest], Evaluation]
 
 
 class LargestBatch:

@@ -15,8 +15,9 @@ from oelm_core.metric import metric_named
 from oelm_core.provenance import package_versions, processor_name
 from oelm_core.registry import FAMILIES
 from oelm_core.runs.folder import write_record
-from oelm_core.runs.schema import ChecksAtEnd, DeviceFacts, FrozenProof, Headline, Result, Seconds
+from oelm_core.runs.schema import ChecksAtEnd, DeviceFacts, FrozenProof, Headline, Result, Seconds, TestScore
 from oelm_core.training.checkpoint import Progress
+from oelm_core.training.test_score import score_test
 from oelm_core.training.timing import StepTimes, untimed_steps
 
 if TYPE_CHECKING:
@@ -27,19 +28,25 @@ DECISIVE = ("python", "torch", "transformers", "datasets", "numpy", "safetensors
 
 
 def write_results(s: Session) -> None:
-    """Writes checks.json's end, timing_stats.json and result.json; FrozenChanged when a frozen weight moved."""
+    """Writes checks.json's end, timing_stats.json and result.json; FrozenChanged when a frozen weight moved.
+
+    Every rank calls it: they share out the test text, for which the best weights replace the final ones.
+    """
     before = s.checks.frozen.hash if s.checks.frozen else None
     after = s.frozen.hash(s.model)
-    s.checks.end = ChecksAtEnd(initialisers.check_model(s.model), after)
-    s.folder.write(s.checks)
-    stats = author_stats(s.experiment, s.times, s.progress, untimed_steps(s.total))
-    write_record(s.folder.path / "timing_stats.json", stats)
-    s.folder.write(result(s, FrozenProof(before, after, before == after)))
+    if s.ranks.main:
+        s.checks.end = ChecksAtEnd(initialisers.check_model(s.model), after)
+        s.folder.write(s.checks)
+        stats = author_stats(s.experiment, s.times, s.progress, untimed_steps(s.total))
+        write_record(s.folder.path / "timing_stats.json", stats)
+    test = score_test(s)
+    if s.ranks.main:
+        s.folder.write(result(s, FrozenProof(before, after, before == after), test))
     if before != after:
         raise FrozenChanged("a frozen weight changed during training; its hash is not the one taken at the start.")
 
 
-def result(s: Session, frozen: FrozenProof) -> Result:
+def result(s: Session, frozen: FrozenProof, test: TestScore | None) -> Result:
     progress, metric = s.progress, metric_named(s.experiment.metric)
     validation = sum(progress.validation_seconds)
     best = progress.best[metric.name] if progress.best else None
@@ -48,6 +55,7 @@ def result(s: Session, frozen: FrozenProof) -> Result:
         metric=Headline(metric.name, best, metric.direction),
         best=progress.best,
         final=progress.last,
+        test=test,
         reached=progress.reached if s.experiment.data.classes is not None else {},
         parameters=msgspec.structs.replace(s.checks.census, by_layer=None, bytes=None),
         timing=s.times.summary(),

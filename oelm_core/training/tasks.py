@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from oelm_core.config import Experiment
 from oelm_core.data import classification, language, packing
-from oelm_core.data.classification import ClassificationData, Examples
+from oelm_core.data.classification import ClassificationData
 from oelm_core.data.language import LanguageData, sequence_count, sequences
 from oelm_core.runs.schema import DataFacts, Predictions, Sample
-from oelm_core.training import evaluation
 from oelm_core.training.distributed import Ranks
-from oelm_core.training.evaluation import Evaluation, LargestBatch
+from oelm_core.training.evaluation import Evaluation, TestText
 from oelm_core.training.precision import Precision
-from oelm_core.training.schedule import BatchPlan, dropout_seed, in_batches, seed_draws, share
+from oelm_core.training.schedule import BatchPlan, dropout_seed, seed_draws, share
+from oelm_core.training.sentence_scores import SentenceScorer
 from oelm_core.training.supervision import StopRequest
 from oelm_core.training.text_scores import TextScorer
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 PROBED, PROBED_TOKENS = 4, 64  # texts whose attention is looked at, and how much of each running text
-JOINED_TO_PAD = 8  # batches evaluated at once at the utmost when they are padded to their longest
 PROMPT_WORDS = 6  # tokens of a validation text that a sample starts from
 SAMPLE_TOKENS = 120
 SAMPLE_RANK = 1 << 20  # draws of samples never coincide with a rank's dropout
@@ -57,6 +56,8 @@ class Task(Protocol[Part]):
     plan: BatchPlan
     note: str | None
     """Something the reader of the log should know, such as packing that could not be used."""
+    test: TestText | None
+    """What `data.test` names."""
 
     def load(self, step: int, ranks: Ranks) -> StepBatch[Part]:
         """The step's data in host memory: a pure function of the step. Runs in a background thread."""
@@ -119,31 +120,16 @@ class ClassificationTask:
         self.experiment, self.data, self.padding = experiment, data, padding
         train = experiment.train
         self.plan = BatchPlan(len(data.train), train.batch_size, train.accumulate, experiment.seed)
-        self.batching = train.batching
-        self.note: str | None = None
-        self.first_position = packing.first_position(model)
-        if self.batching == "packed":
-            why_not = packing.can_pack(model, data.train, padding)
-            if why_not:
-                self.batching = "dynamic"
-                self.note = f"train.batching packed: {why_not}; padding to each batch's longest instead"
-        self.eval_batch = train.eval_batch_size or max(train.batch_size, 32)
-        # Padded to the longest, a few neighbours in length may be joined, but not all of the set.
-        most = JOINED_TO_PAD if self.batching == "dynamic" else None
-        self.largest = LargestBatch(most=1 if train.eval_batch_size else most)
-
-    def _batch(self, examples: Examples, chosen: np.ndarray) -> packing.Batch:
-        if self.batching == "packed":
-            return packing.pack(examples, chosen, self.padding, self.first_position)
-        length = self.experiment.data.max_length if self.batching == "padded" else None
-        return packing.pad(examples, chosen, self.padding, length)
+        self.scorer = SentenceScorer(experiment, data.train, model, padding)
+        self.note = self.scorer.note
+        self.test = None if data.test is None else self.scorer.test_text(data.test, str(experiment.data.test))
 
     def load(self, step: int, ranks: Ranks) -> StepBatch[SentencePart]:
         parts = []
         whole = self.plan.step(step)
         for chosen in self.plan.micro_batches(step):
             mine, weight = _rank_share(chosen, ranks)
-            batch = self._batch(self.data.train, mine)
+            batch = self.scorer.batch(self.data.train, mine)
             parts.append(SentencePart(batch.pin() if ranks.device.type == "cuda" else batch, weight))
         return StepBatch(parts, len(whole), len(whole), int(self.data.train.lengths[whole].sum()))
 
@@ -157,34 +143,13 @@ class ClassificationTask:
         values: dict[str, float] = {}
         kept: dict[str, Predictions] = {}
         for split, examples in self.data.validation.items():
-            predictions, losses = self._predict(model, examples, ranks, precision, stop)
-            figures = evaluation.classification(examples.labels, predictions, losses, self.data.classes)
+            figures, predictions = self.scorer.score(examples, model, ranks, precision, stop)
             prefix = f"{split}_" if kept else ""
             values.update({f"{prefix}{name}": value for name, value in figures.items()})
-            kept[split] = Predictions(examples.labels.tolist(), predictions.tolist())
+            kept[split] = predictions
         first, *_ = kept.values()
         first.mismatched = kept.get("mismatched")
         return Evaluation(values, first)
-
-    def _predict(
-        self, model: nn.Module, examples: Examples, ranks: Ranks, precision: Precision, stop: StopRequest
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Predicted class and loss of every example, in the order of the file."""
-
-        def forward(chosen: np.ndarray) -> Tensor:
-            batch = self._batch(examples, chosen).to(ranks.device)
-            with precision.autocast():
-                scores = packing.logits(model, batch).float()
-            losses = F.cross_entropy(scores, batch.labels, reduction="none")
-            return torch.stack([scores.argmax(-1).double(), losses.double()])
-
-        by_length = np.argsort(-examples.lengths, kind="stable")  # alike lengths together: less padding
-        predictions, losses = np.empty((2, len(examples)))
-        for chosen, found in evaluation.forward_all(
-            self.largest, in_batches(by_length, self.eval_batch), forward, ranks, stop
-        ):
-            predictions[chosen], losses[chosen] = found
-        return predictions.astype(np.int64), losses
 
     def samples(self, model: nn.Module, step: int, precision: Precision) -> list[Sample]:
         return []
@@ -208,7 +173,7 @@ class ClassificationTask:
             tokens_mean=float(lengths.mean()),
             tokens_max=int(lengths.max()),
             at_max_length=self.data.at_max_length,
-            batching=self.batching,
+            batching=self.scorer.batching,
         )
 
 
@@ -235,8 +200,10 @@ class LanguageTask:
         train = experiment.train
         count = sequence_count(data.train, self.length)
         self.plan = BatchPlan(count, train.batch_size, train.accumulate, experiment.seed)
-        self.scorer = TextScorer(self.length, train.eval_batch_size or train.batch_size, bool(train.eval_batch_size))
+        self.scorer = TextScorer(experiment)
         self.validation = self.scorer.text(data.validation, data.end_token, tokenizer)
+        source = str(experiment.data.test)
+        self.test = None if data.test is None else self.scorer.test_text(data.test, data.end_token, tokenizer, source)
         self.note: str | None = None
 
     def load(self, step: int, ranks: Ranks) -> StepBatch[TextPart]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from oelm_core.config import Experiment
+from oelm_core.data import language
 from oelm_core.data.documents import Pieces, document_starts
 from oelm_core.data.language import sequence_count, sequences
 from oelm_core.runs.schema import DocumentLosses, Losses
 from oelm_core.training import evaluation
 from oelm_core.training.distributed import Ranks
-from oelm_core.training.evaluation import Evaluation, LargestBatch
+from oelm_core.training.evaluation import Evaluation, LargestBatch, TestText
 from oelm_core.training.precision import Precision
 from oelm_core.training.schedule import in_batches
 from oelm_core.training.supervision import StopRequest
@@ -37,14 +41,21 @@ class ScoredText:
 class TextScorer:
     """Scores texts in sequences of one length, at the largest batch that fits."""
 
-    def __init__(self, length: int, batch: int, fixed: bool) -> None:
-        """fixed: the recipe asks for this batch, so none are joined."""
-        self.length, self.batch = length, batch
-        self.largest = LargestBatch(most=1 if fixed else None)
+    def __init__(self, experiment: Experiment) -> None:
+        train = experiment.train
+        self.length, self.batch = experiment.data.max_length, train.eval_batch_size or train.batch_size
+        self.largest = LargestBatch(most=1 if train.eval_batch_size else None)
 
     def text(self, tokens: np.ndarray, end_token: int, tokenizer: PreTrainedTokenizerFast | None) -> ScoredText:
         starts = document_starts(tokens, end_token, tokenizer)
         return ScoredText(tokens, None if starts is None else Pieces.of(starts, len(tokens) - 1, self.length))
+
+    def test_text(
+        self, tokens: np.ndarray, end_token: int, tokenizer: PreTrainedTokenizerFast | None, source: str
+    ) -> TestText:
+        scored = self.text(tokens, end_token, tokenizer)
+        sequences = math.ceil((len(tokens) - 1) / self.length)
+        return TestText(source, sequences, language.fingerprint(tokens, end_token), partial(self.score, scored))
 
     @torch.no_grad()
     def score(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from oelm_core.data import hub
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Outcome, RunRecord, Stop
-from oelm_core.training.supervision import StopRequest, guard
+from oelm_core.training.supervision import Interrupted, StopRequest, guard
 
 if TYPE_CHECKING:
     from oelm_core.training.session import Session
@@ -78,8 +78,10 @@ def train_run(folder: RunFolder, stop: StopRequest) -> tuple[Outcome, int]:
         step = session.progress.step
         if stopped_by:
             return _stopped(folder, stopped_by, step, session.total)
-        if session.ranks.main:
+        try:
             write_results(session)
+        except Interrupted:  # in the test text: the last checkpoint is there, a resume scores it
+            return _stopped(folder, stop.number, step, session.total)
         session.ranks.barrier()
         return Outcome("finished", "completed", _summary(session), step), 0
     except Exception as error:

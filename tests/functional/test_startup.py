@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "transformers", "datasets", "pandas", "numpy", "scipy", "peft")
+HEAVY = ("torch", "transformers", "datasets", "pandas", "numpy", "scipy", "peft", "optuna")
 
 LIGHT_MODULES = (
     "oelm_core.config",
@@ -25,6 +25,8 @@ LIGHT_MODULES = (
     "oelm_tui.commands.bench",
     "oelm_core.method.flops",
     "oelm_core.estimate",
+    "oelm_core.study.tuning",
+    "oelm_tui.commands.tune",
 )
 
 
@@ -44,7 +46,16 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["runs"], ["presets"], ["presets", "--json"], ["runs", "--json"], ["bench", "--help"]]
+    "arguments",
+    [
+        ["--help"],
+        ["runs"],
+        ["presets"],
+        ["presets", "--json"],
+        ["runs", "--json"],
+        ["bench", "--help"],
+        ["tune", "--help"],
+    ],
 )
 def test_listing_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
     code = f"sys.argv = ['oelm', *{arguments!r}]\nfrom oelm_tui.cli import main\nmain()"

@@ -18,6 +18,7 @@ from oelm_core.training.distributed import Ranks
 from oelm_core.training.precision import Precision
 from oelm_core.training.supervision import StopRequest
 from oelm_core.training.text_scores import TextScorer
+from tests.run_factory import GPT, experiment
 
 END = 0
 CPU = Ranks(0, 1, torch.device("cpu"))
@@ -29,6 +30,11 @@ class TokenModel(torch.nn.Module):
 
     def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return (targets * 0.37 + inputs * 0.011 + 0.5).float()
+
+
+def scorer_of(length: int, batch: int) -> TextScorer:
+    settings = f"data.max_length={length}", f"train.eval_batch_size={batch}"
+    return TextScorer(experiment("stories", GPT, *settings))
 
 
 def by_hand(text: np.ndarray) -> tuple[list[float], list[int]]:
@@ -44,7 +50,7 @@ def by_hand(text: np.ndarray) -> tuple[list[float], list[int]]:
 
 
 def score(text: np.ndarray, length: int, batch: int) -> evaluation.Evaluation:
-    scorer = TextScorer(length, batch, fixed=True)
+    scorer = scorer_of(length, batch)
     return scorer.score(scorer.text(text, END, None), TokenModel(), CPU, PLAIN, StopRequest())
 
 
@@ -64,7 +70,7 @@ def test_documents_are_summed_as_a_plain_loop_over_tokens_sums_them(words: list[
 
 def test_ranks_that_share_the_batches_find_the_same() -> None:
     text = np.random.default_rng(1).integers(0, 6, 400).astype(np.uint16)
-    scorer = TextScorer(16, 2, fixed=True)
+    scorer = scorer_of(16, 2)
     scored = scorer.text(text, END, None)
     shares: list[list[object]] = []
     for rank in (0, 1):  # each does its half of the batches; then both have all
