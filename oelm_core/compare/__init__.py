@@ -1,6 +1,6 @@
 """Comparison of runs, computed from their folders, never typed.
 
-evidence (what a run proves) -> arms -> statistics, significance -> audit (settings), audit_runs -> build -> draws.
+evidence (what a run proves) -> arms -> statistics, significance -> audit (settings), audit_runs -> build -> tuned.
 What the author published is added by whoever shows it: `oelm_core.published.column`.
 """
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from oelm_core.compare.arms import newest_per_seed, study_runs
 from oelm_core.compare.build import build_comparison
 from oelm_core.compare.comparison import Arm, ComparedStudy, Comparison, Finding, Group, Measure, Pair, SignificanceTest
-from oelm_core.compare.draws import with_tuning
 from oelm_core.compare.evidence import gather
+from oelm_core.compare.tuned import with_tuning
 from oelm_core.runs.store import list_runs
 
 if TYPE_CHECKING:

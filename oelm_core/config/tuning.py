@@ -146,10 +146,11 @@ def tuning_seeds(
     seeds: Sequence[int] | None, fresh: Sequence[int] | None, of_study: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(those that choose, those that count), where either may be left to its default; ValueError where they meet."""
-    counting = tuple(fresh or (seed for seed in of_study if seed not in (seeds or ())))
+    counting = tuple(dict.fromkeys(fresh or (seed for seed in of_study if seed not in (seeds or ()))))
     if not counting:
         raise ValueError("no fresh seed is left: every seed of the study is one that chooses; name fresh seeds")
-    choosing = tuple(seeds or (next(number for number in range(1, len(counting) + 2) if number not in counting),))
+    spare = next(number for number in range(1, len(counting) + 2) if number not in counting)
+    choosing = tuple(dict.fromkeys(seeds or (spare,)))
     check_fresh(choosing, counting)
     return choosing, counting
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import random
@@ -9,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from oelm_core.compare import compare_runs, compare_study
 from oelm_core.compare.comparison import Comparison
 from oelm_core.compare.draws import best_draw, draws_of, expected_best
 from oelm_core.config import build_study
 from oelm_core.config.catalogue import Catalogue
+from oelm_core.report import render
+from oelm_core.report.terminal import terminal_report
 from oelm_core.runs.store import Run, list_runs
 from tests.run_factory import BERT, FROZEN, experiment, write_run
 
@@ -36,7 +40,8 @@ class Lab:
         settings = [f"train.lr={RATES[point - 1]}"]
         parts = {"method": FROZEN, "baseline": "rev-baseline"} if arm == "rev-oelm" else {}
         tuning = {"id": more.pop("id", "s-1"), "role": role, "point": point, "settings": settings}
-        record = {"study": more.pop("study", "s"), "tuning": tuning}
+        typed = ["/somewhere/bin/oelm", "tune", "s", "--budget", "3", "--detach"]
+        record = {"study": more.pop("study", "s"), "tuning": tuning, "command": typed}
         exp = experiment(arm, BERT, *settings, **parts)
         return write_run(self.root, exp, seed=seed, number=self.number, score=score, run=record, **more)
 
@@ -174,6 +179,31 @@ def test_a_draw_over_several_seeds_is_their_mean_and_open_until_all_are_there(la
     assert draws_of(runs, seeds=3)[0].state == "open"
     stopped = lab.run("rev-oelm", "draw", 2, 0.5, state="stopped", reason="user")
     assert draws_of([stopped])[0].state == "pruned"
+
+
+def test_more_seeds_of_tuned_arms_are_asked_for_by_the_command_that_tuned_them(lab: Lab) -> None:
+    for arm in ("rev-baseline", "rev-oelm"):
+        lab.run(arm, "draw", 1, 0.8, seed=50)
+        lab.run(arm, "chosen", 1, 0.8, seed=42)
+    (group,) = lab.compared().groups
+    (found,) = [finding for finding in group.audit if finding.code == "one-seed"]
+    seeds = "--fresh-seed 42 --fresh-seed 51 --fresh-seed 52"  # 50 chose
+    assert found.settle_with == f"oelm tune s --budget 3 {seeds}"
+
+
+def test_tuned_arms_are_reported_in_every_form(lab: Lab) -> None:
+    lab.tuned("rev-baseline", 0.80, 0.90, 0.85)
+    lab.tuned("rev-oelm", 0.88, 0.70, 0.60)
+    comparison = lab.compared()
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(terminal_report(comparison))
+    for text in (console.export_text(), render(comparison, "markdown"), render(comparison, "html")):
+        assert "Expected best after m draws" in text
+        assert "train.lr=3e-4" in text
+        assert "88.33 %" in text  # of the baseline, after two draws
+    markdown = render(comparison, "markdown")
+    assert "oelm tune s --budget 3" in markdown
+    assert "oelm study s" not in markdown
 
 
 def test_runs_tuned_for_another_study_are_left_out(lab: Lab) -> None:
