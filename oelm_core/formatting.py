@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 
 from oelm_core.metric import metric_named
@@ -265,6 +266,11 @@ def size_short(count_of_bytes: float | None) -> str:
             return f"{value:.0f}{unit}" if unit == "B" or value >= 100 else f"{value:.1f}{unit}"
         value /= 1024
     return f"{value:.1f}G" if value < 1000 else f"{value / 1024:.1f}T"
+
+
+def day(when: float) -> str:
+    """The date of a time in epoch seconds, where the reader is."""
+    return time.strftime("%Y-%m-%d", time.localtime(when))
 
 
 def listed(names: list[str] | tuple[str, ...]) -> str:

@@ -47,11 +47,10 @@ class LaunchForm:
         )
 
     def _seeds(self) -> tuple[int, ...]:
-        """`42 43` or `42,43`, each once; none means the preset's own (or the study's list)."""
-        try:
-            return tuple(dict.fromkeys(int(part) for part in self.seeds.replace(",", " ").split()))
-        except ValueError:
-            raise BadInput(f"seeds '{self.seeds}': write whole numbers, for example 42 43 44.") from None
+        """As `--seeds` takes them; none means the preset's own (or the study's list)."""
+        from oelm_core.config.seeds import parse_seeds
+
+        return parse_seeds(self.seeds.strip(), "seeds") if self.seeds.strip() else ()
 
     def cards_per_run(self) -> int:
         if not self.per_run.strip().isdigit() or int(self.per_run) < 1:

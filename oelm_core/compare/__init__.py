@@ -1,6 +1,7 @@
 """Comparison of runs, computed from their folders, never typed.
 
-evidence (what a run proves) -> arms -> statistics, significance -> audit (settings), audit_runs -> build -> tuned.
+evidence (what a run proves) -> arms -> statistics, significance -> audit (settings), audit_runs -> build -> tuned,
+selection (what else was tried, what was planned).
 What the author published is added by whoever shows it: `oelm_core.published.column`.
 """
 
@@ -14,6 +15,7 @@ from oelm_core.compare.arms import newest_per_seed, study_runs
 from oelm_core.compare.build import build_comparison
 from oelm_core.compare.comparison import Arm, ComparedStudy, Comparison, Finding, Group, Measure, Pair, SignificanceTest
 from oelm_core.compare.evidence import gather
+from oelm_core.compare.selection import with_selection
 from oelm_core.compare.tuned import with_tuning
 from oelm_core.runs.store import list_runs
 
@@ -42,9 +44,8 @@ def compare_runs(runs: Sequence[Run], catalogue: Catalogue, *, baseline: str | N
     """
     evidence, notes = newest_per_seed(gather(run) for run in runs)
     comparison = build_comparison(evidence, catalogue, list(catalogue.experiments), notes, asked=baseline)
-    if not any(run.tuning for run in runs):
-        return comparison
-    return with_tuning(comparison, list_runs(Path(runs[0].path).parent))  # the draws that were not asked for count too
+    every = list_runs(Path(runs[0].path).parent)  # those that were not asked for count too
+    return with_selection(with_tuning(comparison, every), every)
 
 
 def compare_study(
@@ -56,4 +57,5 @@ def compare_study(
     about = ComparedStudy(
         study.id, study.title, study.question, study.table, tuple(study.seeds), tuple(study.arms), contrasts
     )
-    return with_tuning(build_comparison(evidence, catalogue, study.arms, notes, asked=baseline, study=about), runs)
+    comparison = build_comparison(evidence, catalogue, study.arms, notes, asked=baseline, study=about)
+    return with_selection(with_tuning(comparison, runs), runs, study)

@@ -136,8 +136,19 @@ class LaunchRequest(Struct, frozen=True):
     def start(
         self, catalogue: Catalogue, command: Sequence[str], started: Callable[[RunFolder], object]
     ) -> list[RunFolder]:
-        """Starts everything; `started` hears of each run as it is queued."""
-        return launchers.start_all(self.launcher, self.requests(catalogue, command), started)
+        """Starts everything; `started` hears of each run as it is queued. A study's plan is registered first."""
+        requests = self.requests(catalogue, command)
+        self.register(catalogue)
+        return launchers.start_all(self.launcher, requests, started)
+
+    def register(self, catalogue: Catalogue) -> None:
+        """Writes down what a study is going to compare, unless it was before; for presets alone there is no plan."""
+        if self.study is None:
+            return
+        from oelm_core.study.registration import plan_of, register
+
+        study = catalogue.study(self.study)
+        register(plan_of(study, self.experiments(catalogue), self.seeds or study.seeds))
 
     def command(self) -> list[str]:
         """The same thing on the command line."""

@@ -10,6 +10,7 @@ from oelm_core.compare.comparison import GRADES, Arm, Comparison, Finding, Group
 from oelm_core.compare.settings import LABELS, settings_of, shown
 from oelm_core.metric import further_scores
 from oelm_core.report import tables
+from oelm_core.report.selection import selection_lines
 from oelm_core.report.tables import References, ReportTable, group_title
 from oelm_core.report.translations import Translations
 
@@ -137,7 +138,13 @@ def _results(comparison: Comparison, translate: Translations, references: Refere
         found += [tables.results(group, translate, references), tables.measures(group, translate)]
         found.append(tables.ablation(group, translate))
     found.append(tables.across(comparison, translate))
-    return ReportSection(translate("Results"), tables=tuple(found))
+    several = len(comparison.groups) > 1
+    under = [
+        f"{group_title(group)}. {line}" if several else line
+        for group in comparison.groups
+        for line in selection_lines(group)
+    ]
+    return ReportSection(translate("Results"), tables=tuple(found), items=tuple(under))
 
 
 def _tuning(comparison: Comparison, translate: Translations) -> ReportSection:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from oelm_core.compare.comparison import Comparison, Finding, Group
 from oelm_core.report import tables
+from oelm_core.report.selection import selection_lines
 from oelm_core.report.tables import GRADE_MARKS, References, ReportTable
 from oelm_core.report.translations import Translations
 
@@ -43,6 +44,7 @@ def _group(group: Group, translate: Translations, references: References) -> lis
     for pair in group.pairs:
         verdict = "" if pair.verdict is None else f" Target {pair.verdict}: {pair.verdict_why}."
         parts.append(Text(f"{pair.arm}: {pair.words}{verdict}"))
+    parts += [Text(line, style="dim") for line in selection_lines(group)]
     timing = tables.timing(group, translate, references)
     for title, table in (("Parameters", tables.parameters(group, translate)), ("Timing", timing)):
         if table.rows:

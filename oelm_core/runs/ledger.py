@@ -52,6 +52,8 @@ class LedgerEvent(Struct, kw_only=True, omit_defaults=True):
     method: str | None = None
     """Names the method, model and data set: presets that share it are tries at one thing."""
     seed: int | None = None
+    role: str | None = None
+    """Of a run of a tuning: draw or chosen."""
     state: str | None = None
     reason: str | None = None
     metric: str | None = None
@@ -101,6 +103,7 @@ def about_run(kind: EventKind, run_id: str, record: RunRecord, end: LedgerEnd | 
         config_hash=recorded_hash(record),
         method=recorded_method(record.config),
         seed=record.seed,
+        role=record.tuning.role if record.tuning else None,
         state=end.state if end else None,
         reason=end.reason if end else None,
         metric=end.metric if end else None,
@@ -115,11 +118,11 @@ def append(event: LedgerEvent, root: Path | None = None) -> None:
     try:
         _append(path, event)
     except OSError as error:
-        _warn(f"{path} cannot be written ({error.strerror}): what is launched or deleted now is not counted.")
+        warn(f"{path} cannot be written ({error.strerror}): what is launched or deleted now is not counted.")
 
 
 @functools.lru_cache(maxsize=8)
-def _warn(sentence: str) -> None:
+def warn(sentence: str) -> None:
     """Once, however many runs are launched."""
     print(f"oelm: {sentence}", file=sys.stderr)
 

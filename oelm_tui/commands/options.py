@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PresetsDir = Annotated[Path | None, typer.Option("--presets", metavar="DIR", help="A folder of your own presets.")]
+Seed = Annotated[list[int] | None, typer.Option(help="A seed; repeatable.")]
+Seeds = Annotated[
+    str | None, typer.Option(metavar="N | A-B | A,B", help="So many seeds (3: 42, 43, 44), or these: 42-44 or 42,77.")
+]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
 Slurm = Annotated[
     list[str] | None,
@@ -61,6 +65,16 @@ class LaunchOptions:
             launcher=self.launcher,
             slurm=tuple(self.slurm or ()),
         )
+
+
+def chosen_seeds(seeds: str | None, seed: Sequence[int] | None) -> tuple[int, ...]:
+    """What --seeds and --seed ask for; none means the preset's own, or the study's list."""
+    from oelm_core.config.seeds import parse_seeds
+    from oelm_core.errors import BadInput
+
+    if seeds is not None and seed:
+        raise BadInput("--seeds and --seed do not go together; write --seeds 3, or --seed 42 --seed 43 --seed 44.")
+    return tuple(seed or ()) if seeds is None else parse_seeds(seeds)
 
 
 def with_launch_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oelm_core.formatting import metric
-from oelm_tui.commands.options import LaunchOptions, catalogue, single, with_launch_options
+from oelm_tui.commands.options import LaunchOptions, Seed, Seeds, catalogue, chosen_seeds, single, with_launch_options
 from oelm_tui.console import note
 
 if TYPE_CHECKING:
@@ -27,10 +27,11 @@ def run(
     ctx: typer.Context,
     presets: Annotated[list[str], typer.Argument(metavar="PRESET...")],
     options: LaunchOptions,
-    seed: Annotated[list[int] | None, typer.Option(help="Seed; repeatable.")] = None,
+    seeds: Seeds = None,
+    seed: Seed = None,
 ) -> None:
     """Start each preset with each seed in the background, and print one run id a line."""
-    _launch(ctx, options.request(seed or (), presets), options)
+    _launch(ctx, options.request(chosen_seeds(seeds, seed), presets), options)
 
 
 @with_launch_options
@@ -38,15 +39,11 @@ def study(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="STUDY")],
     options: LaunchOptions,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds: 42, 43, ...", min=1)] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="These seeds instead; repeatable.")] = None,
+    seeds: Seeds = None,
+    seed: Seed = None,
 ) -> None:
     """Start every arm of a study for every seed, arms interleaved: A B A B."""
-    from oelm_core.errors import BadInput
-
-    if seeds and seed:
-        raise BadInput("--seeds and --seed do not go together; write --seeds 3, or --seed 42 --seed 43 --seed 44.")
-    _launch(ctx, options.request(range(42, 42 + seeds) if seeds else seed or (), study=name), options)
+    _launch(ctx, options.request(chosen_seeds(seeds, seed), study=name), options)
 
 
 def demo(
@@ -60,12 +57,14 @@ def demo(
 
     found = catalogue(ctx)
     study = found.study("demo")
-    requests = LaunchRequest(study=study.id, seeds=(DEMO_SEED,), device="cpu").requests(found, sys.argv)
+    request = LaunchRequest(study=study.id, seeds=(DEMO_SEED,), device="cpu")
+    requests = request.requests(found, sys.argv)
     missing = [one for one in requests if again or not _is_done(one.experiment)]
     if len(missing) < len(requests):
         done = len(requests) - len(missing)
         note(f"{done} of {len(requests)} demo runs are finished already; `oelm demo --again` trains anew.")
     if missing:
+        request.register(found)
         follow_to_end(launcher.start_all("local", missing))
     print_study(study, found)
     note("tiny models on generated text show the lab at work; they are no evidence about OELM.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from oelm_core import formatting
 from oelm_core.formatting import metric_value, p_value, relative, size, step_time
 from oelm_core.registry import method_name
+from oelm_core.report.selection import selection_lines
 from oelm_tui import glyphs
 from oelm_tui.render.config import as_text, flattened
 from oelm_tui.text import Line, Span, fit, heading, wrapped
@@ -59,7 +60,7 @@ def result_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
 
 
 def word_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
-    """What the statistics say in words, and what is missing."""
+    """What the statistics say in words, what is missing, and how much was tried."""
     lines: list[Line] = []
     for arm in arms:
         pair = group.pair(arm.id)
@@ -67,6 +68,8 @@ def word_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
             lines += wrapped(f"{arm.id}: {pair.words}", width, "")
         for missing in arm.missing[:3]:
             lines += wrapped(f"{arm.id}: {missing}", width, "faint")
+    for line in selection_lines(group):
+        lines += wrapped(line, width, "faint")
     return lines
 
 

@@ -99,7 +99,7 @@ class Launch(Screen[bool | None]):
                 yield RowTable(DEVICE_COLUMNS, id="devices-choice")
                 with Horizontal(classes="row"):
                     with Vertical():
-                        yield Label("Seeds")
+                        yield Label("Seeds (3, 42-44)")
                         yield Field(placeholder="the preset's own", id="seeds", compact=True)
                     with Vertical():
                         yield Label("Cards per run")

@@ -58,6 +58,7 @@ def test_showing_a_preset_for_people_names_the_published_result(oelm: Oelm) -> N
         (["run", "nothing-like-it-at-all"], 3, "no preset"),
         (["run", "demo"], 3, "is a study, not a preset; use: oelm study demo"),
         (["study", "demo", "--seeds", "2", "--seed", "7"], 2, "do not go together"),
+        (["run", "GPT-01", "--seeds", "44-42"], 2, "write 42-44"),
         (["study", "sst2-oelm"], 3, "is a preset, not a study"),
         (["run", "sst2-oelm", "--set", "train.lr=fast"], 2, "key 'train.lr' is \"fast\""),
         (["run", "sst2-oelm", "--set", "train"], 2, "write it as key=value"),
@@ -157,6 +158,7 @@ def test_the_command_that_a_report_gives_to_reproduce_a_study_starts_its_seeds(
         return RunFolder(f"{request.experiment.id}-{request.seed}")
 
     monkeypatch.setattr("oelm_core.launch.launcher.start", start)
+    monkeypatch.setenv("OELM_HOME", str(tmp_path / "home"))
     report = render(demo_comparison(tmp_path), "markdown")
     [command] = [line for line in report.splitlines() if line.startswith("oelm study")]
     monkeypatch.setattr("sys.argv", command.split())

@@ -69,7 +69,7 @@ def test_the_form_shows_recipe_cost_and_the_headless_command(lab):
         ("settings", "train.lr=fast", "train.lr"),
         ("settings", "train.speed=2", "speed"),
         ("settings", "nonsense", "key=value"),
-        ("seeds", "abc", "whole numbers"),
+        ("seeds", "abc", "write a count"),
         ("per-run", "0", "whole number, at least 1"),
     ],
 )
