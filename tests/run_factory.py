@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from oelm_core.compare.audit_kept import score_of
+from oelm_core.compare.config_values import steps_of
 from oelm_core.config import Data, Experiment, as_dict, build_experiment, config_hash, override
 from oelm_core.method.facts import Census, Orthogonality
 from oelm_core.metric import metric_named
@@ -269,7 +270,12 @@ def _fingerprint(exp: Experiment) -> str:
 
 
 def _data(exp: Experiment, judged: int) -> DataFacts:
-    return DataFacts(name=exp.data.name, fingerprint=_fingerprint(exp), train_examples=4000, eval_examples=judged)
+    return DataFacts(
+        name=exp.data.name,
+        fingerprint=_fingerprint(exp),
+        train_examples=exp.data.train_examples or 4000,
+        eval_examples=judged,
+    )
 
 
 def _model(exp: Experiment) -> ModelFacts:
@@ -313,7 +319,7 @@ def _result(
         data=_data(exp, judged),
         model=_model(exp),
         effective_batch=exp.train.effective_batch,
-        steps=total,
+        steps=steps_of(as_dict(exp)) or total,
         precision=exp.train.precision,
         device=DeviceFacts("cpu", "a processor"),
         threads=1,

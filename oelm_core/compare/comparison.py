@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from oelm_core.compare.settings import LABELS
+from oelm_core.compare.settings import LABELS, Settings, settings_of
 from oelm_core.compare.settings import Grade as Grade
 from oelm_core.formatting import listed
 from oelm_core.study.calibration import CalibrationFacts
@@ -263,6 +263,13 @@ class Arm:
     git_commit: str | None = None
     commands: tuple[str, ...] = ()
     tuning: ArmTuning | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """Its settings, as its runs did them where they recorded it: a recipe in epochs is short on a small file."""
+        settings, steps, batch = settings_of(self.config), self.mean("steps"), self.mean("effective_batch")
+        settings |= {"duration": f"{steps:,.0f} steps"} if steps else {}
+        return settings | ({"effective_batch": round(batch)} if batch else {})
 
     def mean(self, name: str) -> float | None:
         """Mean of a measure, or None when it is unknown."""

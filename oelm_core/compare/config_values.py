@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from oelm_core.config.limits import steps_in_epochs
-from oelm_core.registry import INITIALISERS, is_orthonormal, models_language, start_of
+from oelm_core.registry import FAMILIES, INITIALISERS, is_orthonormal, models_language, start_of
 from oelm_core.runs.schema import setting
 
 INIT_STD = 0.02
@@ -103,6 +103,14 @@ def extras(config: Config) -> str:
 def is_imported(config: Config) -> bool:
     """Whether a configuration is of an imported run, which has no defaults: what it does not say is unknown."""
     return bool(config.get("imported")) or config.get("model") == {}
+
+
+def architecture(config: Config) -> str | None:
+    """What `model.arch` says, else that of the family; None for an imported run that does not say."""
+    family = FAMILIES.get(str(config.get("family")))
+    own = family.architectures[0] if family and setting(config, "model.name") else None
+    arch: str | None = setting(config, "model.arch", own)
+    return arch
 
 
 def start(config: Config) -> str | None:

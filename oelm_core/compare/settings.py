@@ -89,7 +89,7 @@ SETTINGS = {
         of_recipe=False,
         proof="weights",
     ),
-    "arch": Setting("architecture", read.at("model.arch"), "breaks", "the networks differ", proof="weights"),
+    "arch": Setting("architecture", read.architecture, "breaks", "the networks differ", proof="weights"),
     "shape": Setting("model sizes", read.at("model.shape"), "breaks", "the networks differ in size", proof="weights"),
     "dropout": Setting(
         *("dropout", read.at("model.dropout"), "confounds", "regularisation may explain part of the gap"),

@@ -83,13 +83,17 @@ def _deviations(arm: Arm, preset: Experiment | None) -> Deviations:
     if preset is None or is_imported(arm.config):  # the author's own run
         return ()
     recipe = as_dict(preset)
-    theirs, ours = settings_of(recipe), settings_of(arm.config)
+    theirs, ours = settings_of(recipe), arm.settings
     found = []
     other = substituted_model(arm.config)
     if other and other != substituted_model(recipe):
         total = arm.mean("total")
         size = f" ({total:,.0f} parameters)" if total else ""
         found.append(("network", f"network {other}{size}, not {preset.model.name}"))
+    trained, expected = arm.mean("train_examples"), preset.data.train_examples
+    if trained and expected and abs(trained - expected) > 0.01 * expected:
+        found.append(("data_part", f"{trained:,.0f} training examples, not {expected:,}"))
+        ours["data_part"] = None  # said
     for name, one in SETTINGS.items():
         if one.of_recipe and ours[name] is not None and ours[name] != theirs[name]:
             found.append((name, f"{one.label} {shown(name, ours[name])}, not {shown(name, theirs[name])}"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oelm_core.compare.comparison import GRADES, Arm, Comparison, Finding, Group
-from oelm_core.compare.settings import LABELS, settings_of, shown
+from oelm_core.compare.settings import LABELS, shown
 from oelm_core.metric import further_scores
 from oelm_core.report import tables
 from oelm_core.report.selection import selection_lines
@@ -121,7 +121,7 @@ def _recipe(comparison: Comparison, translate: Translations) -> ReportSection:
     for group in comparison.groups:
         if not group.same or not group.arms:
             continue
-        values = settings_of(group.arms[0].config)
+        values = group.arms[0].settings
         facts = [
             f"{translate(LABELS[key])}: {shown(key, values[key])}"
             for key in ("duration", "effective_batch", "max_length", "schedule", "precision")

@@ -381,7 +381,7 @@ def fairness(
 
 def recipe(group: Group, translate: Translations) -> ReportTable:
     """Only the settings in which the arms differ."""
-    every = {arm.id: settings_of(arm.config) for arm in group.arms}
+    every = {arm.id: arm.settings for arm in group.arms}
     first = next(iter(every.values()), {})
     names = [name for name in LABELS if any(one.get(name) != first.get(name) for one in every.values())]
 
