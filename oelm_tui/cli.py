@@ -30,7 +30,7 @@ COMMANDS = {
     "calibrate": ("calibrate", "Compare a preset with itself: false alarms, and how its seeds spread."),
     "import": ("runs", "Turn output folders of the author's scripts into read-only runs."),
     "gpus": ("machine", "Show the GPUs, who is on them, and the machine's load."),
-    "data": ("data", "List datasets; `data prepare NAME` tokenises one."),
+    "data": ("data", "List datasets; `data prepare NAME` tokenises one, `data tokenizer` makes a tokenizer."),
     "doctor": ("machine", "Check the machine, and say how to fix what is missing."),
     "bench": ("bench", "Measure how fast training is on this machine, and which settings pay."),
 }

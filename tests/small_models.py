@@ -18,7 +18,7 @@ ROBERTA_BASE = {"layers": 12, "d_model": 768, "heads": 12, "d_ff": 3072, "vocab"
 GPT_MEDIUM = {"layers": 6, "d_model": 512, "heads": 8, "d_ff": 2048, "vocab": 50257, "positions": 512}
 
 OELM = {"name": "oelm", "init": "head-qr", "from": "gaussian", "freeze": ["query", "key"]}
-ALL_EXTRAS = {"position_bias": 5, "temperature": True, "gain": True, "qk_bias": True}
+ALL_EXTRAS = {"position_bias": 5, "temperature": True, "gain": True, "qk_bias": True, "low_rank": 2}
 
 
 def experiment(

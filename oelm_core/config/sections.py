@@ -145,6 +145,8 @@ class Extras(Section):
     """Learned gain per query channel."""
     qk_bias: bool = False
     """Learned biases on Q and K although their weights stay frozen."""
+    low_rank: Positive | None = None
+    """Learned update of the Q and K weights of this rank, beside the frozen ones."""
 
 
 class Peer(Section):

@@ -1,4 +1,4 @@
-"""Tokenizers: loading one by hub name or folder, checking it fits the model, building the demo's from its text."""
+"""Tokenizers: loading one by hub name or folder, checking it fits the model, making one out of text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oelm_core.errors import BadData, NotFound, first_line
+from oelm_core.data import files
+from oelm_core.errors import BadData, NotFound, Refused, first_line, refusing
 from oelm_core.registry import FAMILIES
 
 if TYPE_CHECKING:
@@ -88,6 +89,45 @@ def word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:
     )
     tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     return tokenizer
+
+
+def bpe_tokenizer(documents: Iterable[str], size: int) -> PreTrainedTokenizerFast:
+    """A byte-level BPE of exactly `size` tokens, as GPT-2's but learnt from these documents; <|endoftext|> is token 0.
+
+    The same documents give the same tokenizer, in whatever order and by however many threads they are counted.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    smallest = len(alphabet) + 1
+    if size < smallest:
+        raise BadData(f"a vocabulary of {size} is too small: {smallest - 1} bytes and the end token are {smallest}.")
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=[files.SEPARATOR], initial_alphabet=alphabet, show_progress=False
+    )
+    inner.train_from_iterator(documents, trainer)
+    made = inner.get_vocab_size()
+    if made < size:
+        raise BadData(f"the text is too short for {size} tokens: it has only {made}; ask for fewer, or give more text.")
+    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token=files.SEPARATOR)
+
+
+def make_tokenizer(text: Path, size: int, folder: Path) -> Path:
+    """Learns a tokenizer from a file, or from the training files of a folder, and saves it; one that is there stays."""
+    _, found = files.find_split(text, (*files.TEXTS, *files.TABLES), "train", "--from")
+    tokenizer = bpe_tokenizer(files.source_of(found, files.read_documents).read(), size)
+    if folder.exists():
+        kept = load_named(str(folder.resolve()), "-o") if (folder / "tokenizer.json").is_file() else None
+        if kept is None or tokenizer_hash(kept) != tokenizer_hash(tokenizer):
+            raise Refused(f"{folder} is there already and holds something else; name another folder, or delete it.")
+        return folder
+    with refusing(f"cannot write {folder}"), files.new_folder(folder) as draft:
+        tokenizer.save_pretrained(str(draft))
+    return folder
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerFast, model_vocabulary: int, experiment: Experiment) -> None:

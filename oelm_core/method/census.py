@@ -90,5 +90,5 @@ def _places(model: nn.Module) -> tuple[dict[int, str], dict[int, str]]:
 
 def _added(parts: list[str]) -> str:
     if "extras" in parts:
-        return parts[-1]
+        return parts[parts.index("extras") + 1]
     return "adapter" if "adapter" in parts else "lora"

@@ -1,24 +1,63 @@
-"""A little freedom for frozen attention: position bias, temperature, gain and biases, learned while Q/K stay fixed."""
+"""A little freedom for frozen attention: numbers, and an update of low rank, learned while Q/K stay fixed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oelm_core.config import Extras
 from oelm_core.errors import BadInput
 from oelm_core.models.structure import AttentionLayer, attention_layers
 
+Start = Callable[..., Any]
+
+
+class LowRank(nn.Module):
+    """Updates of one layer's query and key weights: up @ down, in LoRA's form but beside weights that stay frozen.
+
+    The downs are drawn so that they keep the size of their input, the ups start at zero.
+    """
+
+    def __init__(self, rank: int, width: int, query_width: int, key_width: int) -> None:
+        super().__init__()
+        self.query_down = nn.Parameter(torch.empty(rank, width))
+        self.query_up = nn.Parameter(torch.empty(query_width, rank))
+        self.key_down = nn.Parameter(torch.empty(rank, width))
+        self.key_up = nn.Parameter(torch.empty(key_width, rank))
+        self.start(nn.init.normal_, nn.init.zeros_)
+
+    def start(self, normal_: Start, zeros_: Start) -> None:
+        """Drawn from a stream of its own, so that every other weight of the seed stays as it was."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**62, (1,), device="cpu")))
+            for down in (self.query_down, self.key_down):
+                normal_(down, std=down.shape[1] ** -0.5)
+        for up in (self.query_up, self.key_up):
+            zeros_(up)
+
+    def query(self, x: Tensor) -> Tensor:
+        """What x `[..., width]` adds to its queries."""
+        return F.linear(F.linear(x, self.query_down), self.query_up)
+
+    def key(self, x: Tensor) -> Tensor:
+        return F.linear(F.linear(x, self.key_down), self.key_up)
+
 
 class AttentionExtras(nn.Module):
     """Learned additions to one layer's attention logits. All start where they change nothing.
 
     logits[h, i, j] = temperature[h] * sum_c gain[h, c] q[i, h, c] k[j, h, c] / sqrt(head_dim) + bias[h, i - j]
+    where q and k are those of the weights and, with low_rank, of its update.
     """
 
-    def __init__(self, extras: Extras, heads: int, head_dim: int, *, causal: bool) -> None:
+    def __init__(
+        self, extras: Extras, heads: int, head_dim: int, *, causal: bool, width: int = 0, key_heads: int = 0
+    ) -> None:
+        """width: of what enters query and key, all heads together unless said; key_heads: as many as heads."""
         super().__init__()
         self.heads, self.head_dim, self.causal = heads, head_dim, causal
         self.reach = extras.position_bias
@@ -27,6 +66,8 @@ class AttentionExtras(nn.Module):
         self.position_bias = nn.Parameter(torch.zeros(heads, distances)) if extras.position_bias else None
         self.temperature = nn.Parameter(torch.ones(heads)) if extras.temperature else None
         self.gain = nn.Parameter(torch.ones(heads * head_dim)) if extras.gain else None
+        out, key_out = heads * head_dim, (key_heads or heads) * head_dim
+        self.low_rank = LowRank(extras.low_rank, width or out, out, key_out) if extras.low_rank else None
 
     def scale_query(self, query: Tensor) -> Tensor:
         """Queries `[..., heads * head_dim]` times gain and temperature; both act on logits only through them."""
@@ -56,7 +97,7 @@ class AttentionExtras(nn.Module):
 
 def wanted(extras: Extras) -> bool:
     """Whether any extra needs parameters of its own beside the biases."""
-    return bool(extras.position_bias or extras.temperature or extras.gain)
+    return bool(extras.position_bias or extras.temperature or extras.gain or extras.low_rank)
 
 
 def attach_extras(model: nn.Module, extras: Extras) -> None:
@@ -76,11 +117,16 @@ def _attach(layer: AttentionLayer, extras: Extras) -> None:
     if not (hasattr(attention, "num_attention_heads") and hasattr(attention, "query")):
         raise BadInput(f"{type(attention).__name__}: method.extras works on BERT and RoBERTa attention and on our GPT.")
     with torch.device(layer.query.weight.device):
-        added = AttentionExtras(extras, layer.heads, layer.head_dim, causal=False)
+        width, key_heads = layer.query.in_features, layer.key_heads
+        added = AttentionExtras(extras, layer.heads, layer.head_dim, causal=False, width=width, key_heads=key_heads)
     attention.extras = added
+    query, key = attention.query, attention.key  # the outermost modules, so that a LoRA update is scaled too
+    assert isinstance(query, nn.Module)
+    assert isinstance(key, nn.Module)
+    if (update := added.low_rank) is not None:
+        query.register_forward_hook(lambda module, inputs, output: output + update.query(inputs[0]))
+        key.register_forward_hook(lambda module, inputs, output: output + update.key(inputs[0]))
     if added.gain is not None or added.temperature is not None:
-        query = attention.query  # the outermost module, so that a LoRA update is scaled too
-        assert isinstance(query, nn.Module)
         query.register_forward_hook(lambda module, inputs, output: added.scale_query(output))
     if added.position_bias is not None:
         attention.register_forward_pre_hook(_add_bias_to_mask, with_kwargs=True)

@@ -24,7 +24,7 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
 )
-from transformers.initialization import ones_, zeros_  # unlike torch's they leave loaded weights alone
+from transformers.initialization import normal_, ones_, zeros_  # unlike torch's they leave loaded weights alone
 from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.modeling_outputs import (
     BaseModelOutputWithPast,
@@ -35,7 +35,7 @@ from transformers.modeling_outputs import (
 from oelm_core.config import Experiment, Extras
 from oelm_core.errors import BadInput, NotFound, first_line
 from oelm_core.models.dropout import Dropout, dropout_attention, dropout_attention_usable
-from oelm_core.models.extras import AttentionExtras, join_mask, wanted
+from oelm_core.models.extras import AttentionExtras, LowRank, join_mask, wanted
 from oelm_core.models.loss import IGNORED, linear_cross_entropy
 
 
@@ -94,13 +94,17 @@ class Attention(nn.Module):
         if extras.qk_bias:  # added after the fact: drawing nothing, it leaves every other weight of the seed as it was
             self.q_proj.bias = nn.Parameter(torch.zeros(config.d_model))
             self.k_proj.bias = nn.Parameter(torch.zeros(key_width))
-        self.extras = AttentionExtras(extras, self.heads, self.head_dim, causal=True) if wanted(extras) else None
+        self.extras = None
+        if wanted(extras):
+            self.extras = AttentionExtras(extras, self.heads, self.head_dim, causal=True, key_heads=self.key_heads)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries `[B, H, T, c]`, keys and values `[B, key_heads, T, c]` of x `[B, T, d_model]`."""
         # Three products rather than one of joined weights: measured as fast, and a frozen one costs no weight gradient.
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         if self.extras is not None:
+            if self.extras.low_rank is not None:
+                q, k = q + self.extras.low_rank.query(x), k + self.extras.low_rank.key(x)
             q = self.extras.scale_query(q)
         return _heads(q, self.heads), _heads(k, self.key_heads), _heads(v, self.key_heads)
 
@@ -169,7 +173,9 @@ class OelmGPTPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, AttentionExtras):
+        if isinstance(module, LowRank):
+            module.start(normal_, zeros_)
+        elif isinstance(module, AttentionExtras):
             for parameter, start in ((module.position_bias, zeros_), (module.temperature, ones_), (module.gain, ones_)):
                 if parameter is not None:
                     start(parameter)

@@ -19,9 +19,12 @@ SCORE = "score.json"
 
 
 def score_test(s: Session) -> TestScore | None:
-    """Scores `data.test`, on every rank. The model is left with the weights that were scored."""
+    """Scores `data.test`, on every rank. The model is left with the weights that were scored.
+
+    A draw of a tuning chooses a setting, so the test text stays unseen.
+    """
     text = s.task.test
-    if text is None:
+    if text is None or (s.run.tuning is not None and s.run.tuning.role == "draw"):
         return None
     step, note = _load_best(s)
     kept = s.ranks.gather(read_record(s.folder.test / SCORE, TestScore))[0]

@@ -1,4 +1,4 @@
-"""`oelm data list` and `oelm data prepare NAME`: which text is here, and tokenising it once."""
+"""`oelm data list`, `data prepare NAME` and `data tokenizer`: which text is here, tokenising it once, and by what."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ apps = {"data": app}
 
 @app.callback()
 def data() -> None:
-    """List datasets, or tokenise one."""
+    """List datasets, tokenise one, or make a tokenizer."""
 
 
 @app.command("list")
@@ -67,6 +67,18 @@ def prepare(
 
         folder = prepare_data(what, out, workers or os.cpu_count(), show, tokenizer, path)
     print(folder)
+
+
+@app.command()
+def tokenizer(
+    text: Annotated[Path, typer.Option("--from", help="A text, or a folder with a training text.", metavar="PATH")],
+    vocab: Annotated[int, typer.Option(help="Tokens, <|endoftext|> among them.", metavar="N")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write.", metavar="DIR")],
+) -> None:
+    """Learn a byte-level BPE from your own text, for data.tokenizer: a small model wants a small vocabulary."""
+    from oelm_core.data.tokenizers import make_tokenizer
+
+    print(make_tokenizer(text, vocab, out))
 
 
 def _preset(ctx: typer.Context, name: str) -> Experiment:

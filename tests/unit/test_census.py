@@ -92,6 +92,7 @@ def test_every_extra_shows_its_cost() -> None:
     assert bert["position_bias"].total == 3 * 3 * 11  # -5..5
     assert gpt["temperature"].total == 3 * 3
     assert gpt["gain"].total == 3 * 24
+    assert gpt["low_rank"].total == 3 * 2 * 2 * 24 * 2  # layers x query and key x down and up x width x rank
     assert gpt["query"] == Count(total=3 * (576 + 24), trainable=3 * 24, frozen=3 * 576)
 
 

@@ -262,7 +262,7 @@ def test_a_last_norm_learns_at_the_full_rate_and_embeddings_at_the_lowest() -> N
 def test_extras_learn_beside_a_peer_method(arch: str, kind: str) -> None:
     model, _ = prepared(experiment(arch, {"name": "both", "peer": {"kind": kind}, "extras": ALL_EXTRAS}))
     learned = [p.requires_grad for name, p in model.named_parameters() if "extras" in name.split(".")]
-    assert len(learned) == 3 * 3
+    assert len(learned) == 3 * (3 + 4)
     assert all(learned)
     assert all(layer.query.bias.requires_grad for layer in attention_layers(model))
 

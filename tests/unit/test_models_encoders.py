@@ -150,6 +150,8 @@ def test_extras_start_where_they_change_nothing_and_then_learn(arch: str) -> Non
     model.train()
     loss_of(model, tokens()).backward()
     for name, parameter in model.named_parameters():
+        if name.endswith(("query_down", "key_down")):
+            continue  # of no effect while its up is zero
         if "extras" in name or name.endswith(("query.bias", "q_proj.bias")):
             assert parameter.grad is not None, name
             assert parameter.grad.abs().max() > 0, name
@@ -188,6 +190,37 @@ def test_an_encoders_extras_do_what_the_formula_says(arch: str) -> None:
             target.query.weight.mul_(factor[:, None])
             target.query.bias.mul_(factor)
     assert torch.allclose(pairwise(model, tokens()), pairwise(folded, tokens()), atol=1e-6)
+
+
+@pytest.mark.parametrize("arch", ["bert", "roberta", "gpt"])
+def test_a_low_rank_update_is_one_of_the_query_and_key_weights(arch: str) -> None:
+    model, _ = prepared(experiment(arch, {**OELM, "extras": {"low_rank": 2}}))
+    folded, _ = prepared(experiment(arch, OELM))
+    torch.manual_seed(2)
+    for layer, target in zip(attention_layers(model), attention_layers(folded), strict=True):
+        update = layer.module.extras.low_rank
+        with torch.no_grad():
+            nn.init.normal_(update.query_up)
+            nn.init.normal_(update.key_up)
+            target.query.weight.add_(update.query_up @ update.query_down)
+            target.key.weight.add_(update.key_up @ update.key_down)
+    assert not torch.equal(update.query_down, update.key_down)
+    assert torch.allclose(pairwise(model, tokens()), pairwise(folded, tokens()), atol=1e-5)
+    loss_of(model, tokens()).backward()
+    assert update.key_down.grad.abs().max() > 0
+    assert attention_layers(model)[0].key.weight.grad is None
+
+
+def test_random_low_rank_updates_differ_from_layer_to_layer_and_by_the_seed_alone() -> None:
+    def downs(seed: int) -> list[torch.Tensor]:
+        model = build(experiment("gpt", {**OELM, "extras": {"low_rank": 2}}), seed=seed)
+        return [layer.module.extras.low_rank.query_down for layer in attention_layers(model)]
+
+    first, again, other = downs(3), downs(3), downs(4)
+    assert all(map(torch.equal, first, again))
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], other[0])
+    assert first[0].square().sum(1).mean().item() == pytest.approx(1, rel=0.5)  # rows of about unit length
 
 
 @pytest.mark.parametrize("arch", ["bert", "roberta"])

@@ -317,9 +317,27 @@ def test_every_preset_belongs_to_a_study(catalogue: Catalogue) -> None:
 
 def test_language_model_arms_must_come_within_five_percent(catalogue: Catalogue) -> None:
     for exp in OURS.values():
-        if exp.metric == "perplexity" and exp.method.freeze:
+        if exp.metric == "perplexity" and exp.method.freeze and not exp.id.startswith("findings-"):
             assert exp.target is not None, exp.id
             assert (exp.target.metric, exp.target.at_most, exp.target.of) == ("perplexity", 1.05, "baseline"), exp.id
+
+
+@pytest.mark.parametrize("name", ["findings-sst2", "findings-gpt"])
+def test_the_findings_are_tuned_alike_and_each_claim_has_its_margin(catalogue: Catalogue, name: str) -> None:
+    study = catalogue.study(name)
+    arms = [catalogue.experiment(arm) for arm in study.arms]
+    assert study.tune is not None
+    assert {len(one.values) for one in study.tune.space.values()} == {3}
+    assert not set(study.tune.seeds or ()) & set(study.seeds)
+    assert len(study.seeds) == 5
+    assert {arm for pair in study.contrasts for arm in pair} <= {arm.id for arm in arms}
+    for arm in arms:
+        assert arm.data.test is not None, arm.id
+        assert (arm.target is not None) == bool(arm.method.freeze), arm.id
+        if arm.metric == "perplexity" and arm.target:
+            all_stay_frozen = set(arm.method.freeze) == {"query", "key"} and arm.method.layers == "all"
+            bound = 1.01 if all_stay_frozen and not arm.method.unfreeze else 1.005
+            assert (arm.target.at_most, arm.target.of) == (bound, "baseline"), arm.id
 
 
 @pytest.mark.parametrize(
@@ -333,6 +351,7 @@ def test_language_model_arms_must_come_within_five_percent(catalogue: Catalogue)
         ("GPT-02-last-2", 44_896_768, 4 * 2 * 512**2),
         ("GPT-02-position-bias", 44_896_768 + 6 * 8 * 65, 3_145_728),
         ("sst2-oelm-query-only", 109_483_778, 14_174_208 // 2),
+        ("findings-gpt-low-rank", 1_086_208 + 4 * 2 * 2 * 128 * 8, 4 * 2 * 128**2),
     ],
 )
 def test_sizes_are_exact_without_a_download(catalogue: Catalogue, name: str, total: int, frozen: int) -> None:

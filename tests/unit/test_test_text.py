@@ -14,10 +14,10 @@ from oelm_core.data import classification
 from oelm_core.data.tokenizers import demo_tokenizer
 from oelm_core.errors import BadInput
 from oelm_core.runs import evaluations
-from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.folder import RunFolder, create
 from oelm_core.runs.ledger import read_ledger
 from oelm_core.runs.metrics_file import read_metrics
-from oelm_core.runs.schema import Result, TestScore
+from oelm_core.runs.schema import Result, RunRecord, TestScore, Tuning
 from oelm_core.training.supervision import StopRequest
 from oelm_core.training.worker import train_run
 from tests.training_runs import BERT, GPT, experiment, run_folder, texts
@@ -201,6 +201,21 @@ def test_a_language_model_is_scored_by_sequence_and_by_document(data: Path, lab:
     assert score.examples == len(kept.losses)
     for part in (kept, kept.documents):
         assert sum(part.losses) / sum(part.tokens) == pytest.approx(score.values["loss"], abs=1e-5)
+
+
+def test_a_draw_of_a_tuning_leaves_the_test_unseen(data: Path, lab: Path) -> None:
+    exp = experiment(BERT, data, "data.test=held-out 0.2", "train.max_steps=2")
+    config = as_dict(exp)
+    tuning = Tuning("study-1234", "draw", 1)
+    record = RunRecord(preset=exp.id, config=config, config_hash=config_hash(config), seed=1, tuning=tuning)
+    folder = create(lab, record, None)
+    outcome, _ = train_run(folder, StopRequest())
+    result = folder.read(Result)
+    assert outcome.state == "finished"
+    assert result is not None
+    assert result.test is None
+    assert not folder.test.exists()
+    assert looks(lab) == []
 
 
 def test_a_run_without_a_test_says_nothing_of_one(data: Path, lab: Path) -> None:
