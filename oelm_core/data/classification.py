@@ -123,6 +123,11 @@ def load_scored(
     return _tokenised(_scored_source(data, wanted, split, key), data, tokenizer, "test", cache, say)
 
 
+def find_scored(folder: str, split: str | None, key: str) -> str | None:
+    """The split of a folder that is scored: the one asked for, else test, else validation."""
+    return files.find_split(Path(folder), files.TABLES, split, key)[0]
+
+
 def _scored_source(data: Data, wanted: str, split: str | None, key: str) -> Source[Row]:
     if is_path(wanted):
         return files.source_of(files.find_split(Path(wanted), files.TABLES, split, key)[1], files.read_rows)
@@ -247,8 +252,11 @@ def _label(value: Any, names: list[str], classes: int, where: str, row: int, spl
     if text == "-1" and split == "test":
         raise BadData(f"{where}: row {row} has no label (-1), as those of GLUE's test splits; name another text.")
     if not 0 <= number < classes:
-        known = f" or {', '.join(names)}" if names else "; name the classes with --set data.labels=[NAME, NAME]"
-        raise BadData(f"{where}: row {row} of {split} has label '{text}'; labels run from 0 to {classes - 1}{known}.")
+        known = f" or {', '.join(names)}" if names else ""
+        run = f"labels of {classes} classes run from 0 to {classes - 1}"
+        if not known and not text.isdecimal():
+            known = "; name the classes with --set data.labels=[NAME, NAME]"
+        raise BadData(f"{where}: row {row} of {split} has label '{text}'; {run}{known}.")
     return number
 
 

@@ -93,14 +93,25 @@ def load_scored(
     return tokens
 
 
-def _prepared_places(data: Data, wanted: str, split: str | None) -> list[tuple[Path, str]]:
+def find_scored(folder: str, split: str | None, key: str) -> str | None:
+    """The split of a folder, of text or of tokens, that is scored: the one asked for, else test, else validation."""
+    for place, name in _prepared_places(None, folder, split):
+        manifest = token_files.read_manifest(place)
+        if manifest is not None and name in manifest.splits:
+            return name
+    return files.find_split(Path(folder), prepare.READABLE, split, key)[0]
+
+
+def _prepared_places(data: Data | None, wanted: str, split: str | None) -> list[tuple[Path, str]]:
     """Folders that may hold the text as tokens already, each with its split's name there."""
     if is_path(wanted):
         folder = Path(wanted).expanduser()
         names = [split] if split else ["test", "validation"]
         return [place for name in names for place in ((folder, name), (folder / name, name))]
+    if data is None or wanted != "test":
+        return []
     folder = Path(data.path).expanduser() if data.path else sets.kept_folder(data.name)
-    return [(folder / "test", wanted)] if wanted == "test" else []
+    return [(folder / "test", "test")]
 
 
 def _scored_source(data: Data, wanted: str, split: str | None, key: str) -> Source[str]:

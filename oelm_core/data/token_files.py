@@ -239,18 +239,23 @@ def _plan(
     held_out: HeldOut | None,
     max_tokens: int | None,
 ) -> TokenPlan:
-    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
-    if end is None:
-        raise BadData(f"the tokenizer {tokenizer.name_or_path} has no end-of-text token to put between documents.")
     return TokenPlan(
         name=name,
         tokenizer=TokenizerMark(tokenizer_hash(tokenizer), len(tokenizer)),
         dtype="uint16" if len(tokenizer) <= 1 << 16 else "uint32",
-        end_token=int(end),
+        end_token=end_token(tokenizer),
         source={split: source.identity for split, source in sources.items()},
         held_out=held_out,
         max_tokens=max_tokens,
     )
+
+
+def end_token(tokenizer: PreTrainedTokenizerFast) -> int:
+    """What stands between documents."""
+    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
+    if end is None:
+        raise BadData(f"the tokenizer {tokenizer.name_or_path} has no end-of-text token to put between documents.")
+    return int(end)
 
 
 def _same_or_refuse(folder: Path, made: Manifest, plan: TokenPlan) -> None:

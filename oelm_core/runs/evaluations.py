@@ -5,16 +5,32 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from oelm_core.metric import best_of, default_metric
 from oelm_core.runs.folder import RunFolder, numbered, read_record
 from oelm_core.runs.metrics_file import read_metrics
-from oelm_core.runs.schema import Losses, Misfit, Predictions, Result, RunRecord, Sample, decode
+from oelm_core.runs.schema import LaterScore, Losses, Misfit, Predictions, Result, RunRecord, Sample, decode
 
 TAIL = 4_000_000
 """Bytes looked at from the end of samples.jsonl."""
 _STEP_FILE = re.compile(r"^step-(\d+)\.json$")
+
+
+class ScoreAnswer(Struct, kw_only=True):
+    """What the process that scores a finished run answers: a score, new or kept from before, or why there is none."""
+
+    error: str | None = None
+    code: int = 0
+    """Exit code of the command."""
+    scored: bool = False
+    """Whether it was scored now."""
+    kept: LaterScore | None = None
+    file: str | None = None
+    looks: int = 0
+    """Lines of the ledger that tell of a look at this text before this one."""
+    own_looks: int = 0
+    """Those of this run."""
 
 
 def read_samples(path: Path, most: int) -> list[Sample]:
@@ -67,6 +83,12 @@ def test_predictions(folder: RunFolder) -> Predictions | None:
 
 def test_losses(folder: RunFolder) -> Losses | None:
     return _checked_losses(folder.test / "losses.json")
+
+
+def later_scores(folder: RunFolder) -> list[LaterScore]:
+    """What `oelm evaluate` kept: the best checkpoint on other texts, by file name."""
+    files = sorted(folder.later_scores.glob("*.json")) if folder.later_scores.is_dir() else []
+    return [found for file in files if (found := read_record(file, LaterScore))]
 
 
 def step_file(folder: Path, step: int) -> Path:

@@ -40,6 +40,7 @@ class RunFolder:
     predictions = _Inside("predictions")
     losses = _Inside("losses")
     test = _Inside("test")
+    later_scores = _Inside("evaluations")
     attempts = _Inside("attempts")
 
     def __init__(self, path: Path | str) -> None:

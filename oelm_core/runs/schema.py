@@ -509,6 +509,18 @@ class Losses(Struct, omit_defaults=True):
     """The same losses by document, for tokens of one document are not independent; None where no ends are marked."""
 
 
+class LaterScore(Struct, kw_only=True, omit_defaults=True):
+    """evaluations/NAME.json: the best checkpoint of a finished run on other text, as `oelm evaluate` scored it."""
+
+    score: TestScore
+    metric: str
+    """The run's headline metric."""
+    looked: list[float] = []
+    """When this run was scored on it, epoch seconds."""
+    predictions: Predictions | None = None
+    losses: Losses | None = None
+
+
 class Notes(Record, kw_only=True):
     """notes.json: what readers write. Tags, a note, and until when the run's troubles have been seen."""
 

@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oelm_core.config import Experiment
-from oelm_core.data import classification, language, packing
+from oelm_core.data import classification, language, packing, token_files
 from oelm_core.data.classification import ClassificationData
 from oelm_core.data.language import LanguageData, sequence_count, sequences
+from oelm_core.data.test_source import is_path
 from oelm_core.runs.schema import DataFacts, Predictions, Sample
 from oelm_core.training.distributed import Ranks
 from oelm_core.training.evaluation import Evaluation, TestText
@@ -88,9 +89,34 @@ def load_task(
     """Classification where the data have classes, language modelling where not."""
     if experiment.data.classes is None:
         return LanguageTask(experiment, language.load(experiment, tokenizer, cache, say), tokenizer)
-    padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     data = classification.load(experiment, tokenizer, cache, say)
-    return ClassificationTask(experiment, data, model, padding or 0)
+    return ClassificationTask(experiment, data, model, _padding(tokenizer))
+
+
+def load_scored(
+    experiment: Experiment,
+    tokenizer: PreTrainedTokenizerFast,
+    model: nn.Module,
+    cache: Path,
+    say: Callable[[str], None],
+    path: str,
+    split: str | None,
+) -> TestText:
+    """Other text than the experiment's own, for a model that is only scored: nothing of its training text is read."""
+    data, place = experiment.data, path if is_path(path) else f"./{path}"
+    find = language.find_scored if data.classes is None else classification.find_scored
+    if Path(place).expanduser().is_dir():
+        split = find(place, split, "--data")
+    shown = f"{path} ({split})" if split else path
+    if data.classes is None:
+        tokens = language.load_scored(data, place, split, tokenizer, cache, say, "--data")
+        return TextScorer(experiment).test_text(tokens, token_files.end_token(tokenizer), tokenizer, shown)
+    examples = classification.load_scored(data, place, split, tokenizer, cache, say, "--data")
+    return SentenceScorer(experiment, examples, model, _padding(tokenizer)).test_text(examples, shown)
+
+
+def _padding(tokenizer: PreTrainedTokenizerFast) -> int:
+    return (tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id) or 0
 
 
 def _rank_share(chosen: np.ndarray, ranks: Ranks) -> tuple[np.ndarray, float]:

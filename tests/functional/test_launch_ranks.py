@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oelm_core.runs import attempts
+from oelm_core.runs import attempts, evaluations
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Result
 from tests.chaos.lab import Lab, open_lab
@@ -32,7 +32,9 @@ def test_two_ranks_give_what_one_process_gives_on_the_same_global_batch(lab: Lab
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores")
     settings = ("train.threads=1", "train.max_steps=8", "train.eval_every=4", "model.dropout=0", "train.samples=0")
-    arm = experiment(GPT, texts(tmp_path / "texts"), *settings)
+    folder = texts(tmp_path / "texts")
+    (folder / "test.txt").write_text((folder / "stories" / "valid.txt").read_text() * 2)
+    arm = experiment(GPT, folder, f"data.test={folder / 'test.txt'}", *settings)
     alone, together = lab.start(arm=arm), lab.start(arm=arm, per_run=2)
     assert lab.end(alone, 180).state == lab.end(together, 180).state == "finished"
     one, two, attempt = alone.read(Result), together.read(Result), attempts.last(together)
@@ -40,5 +42,10 @@ def test_two_ranks_give_what_one_process_gives_on_the_same_global_batch(lab: Lab
     assert attempt.world_size == two.world_size == 2
     assert one.effective_batch == two.effective_batch == 4
     assert losses(together) == pytest.approx(losses(alone), rel=1e-4)
+    assert one.test and two.test  # noqa: PT018
+    assert two.test.fingerprint == one.test.fingerprint
+    assert two.test.values["loss"] == pytest.approx(one.test.values["loss"], rel=1e-4)
+    by_document = [found.documents.losses for run in (alone, together) if (found := evaluations.test_losses(run))]
+    assert by_document[1] == pytest.approx(by_document[0], rel=1e-3)
     assert lab.all_gone()
     assert lab.held() == []

@@ -27,6 +27,8 @@ LIGHT_MODULES = (
     "oelm_core.estimate",
     "oelm_core.study.tuning",
     "oelm_tui.commands.tune",
+    "oelm_tui.commands.evaluate",
+    "oelm_core.launch.later_score",
 )
 
 

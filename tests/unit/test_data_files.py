@@ -96,7 +96,7 @@ def test_mnlis_second_validation_set_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("train", "settings", "sentence"),
     [
-        ("sentence\tlabel\ngood\t2\n", {}, r"row 1 of train has label '2'; labels run from 0 to 1"),
+        ("sentence\tlabel\ngood\t2\n", {}, r"row 1 of train has label '2'; labels of 2 classes run from 0 to 1"),
         ("sentence\tlabel\ngood\tgreat\n", {}, r"label 'great'.*data\.labels"),
         ("sentence\tlabel\n", {}, r"train\.tsv: the train split is empty"),
         ("", {}, r"train split is empty"),
