@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 
 
 class LabError(Exception):
-    """What was wrong, where, and what to write instead. Never shown as a traceback."""
+    """What was wrong, where, and what to write instead, in one line. Never shown as a traceback."""
 
     exit_code = 1
     reason = "error"
     """What outcome.json says when a run fails with it: one of the contract's reasons."""
+
+    def __init__(self, sentence: object = "") -> None:
+        super().__init__(one_line(str(sentence)))
 
 
 class BadInput(LabError):
@@ -47,6 +51,20 @@ def refusing(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise Refused(f"{what}: {error.strerror or error}.") from None
+
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_LONGEST = 2000
+
+
+def one_line(text: str) -> str:
+    """Text of somebody's file as part of a line: breaks and control characters are written out, not obeyed.
+
+    >>> one_line("a" + chr(10) + "b" + chr(27) + "[31m")
+    'a\\\\nb\\\\x1b[31m'
+    """
+    shown = _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST // 2]} ... {shown[-_LONGEST // 2 :]}"
 
 
 def first_line(error: BaseException) -> str:

@@ -226,7 +226,7 @@ class OelmApp(HookedApp):
     # Saying
 
     def say(self, words: str, bad: bool = False) -> None:
-        self.notify(words.replace("[", "\\["), severity="error" if bad else "information", timeout=8 if bad else 4)
+        self.notify(words, severity="error" if bad else "information", timeout=8 if bad else 4, markup=False)
 
     def say_from_thread(self, words: str, bad: bool = False) -> None:
         self.call_from_thread(self.say, words, bad)

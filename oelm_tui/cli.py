@@ -98,11 +98,15 @@ def main() -> None:
     from oelm_core.errors import LabError
 
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # what a command exits with: 130 after Ctrl-C
+        if isinstance(code, int) and code:
+            sys.exit(code)
     except LabError as error:
         fail(str(error), error.exit_code)
     except Exception as error:
         exit_code = getattr(error, "exit_code", None)  # click's own errors: usage, bad option
+        if isinstance(error.__cause__, KeyboardInterrupt):  # as older versions of typer hand it on
+            sys.exit(130)
         if exit_code is None:
             _unexpected(error)
         elif exit_code:
@@ -112,7 +116,9 @@ def main() -> None:
 
 
 def fail(sentence: str, code: int) -> None:
-    print(f"oelm: {sentence}", file=sys.stderr)
+    from oelm_core.errors import one_line
+
+    print(f"oelm: {one_line(sentence)}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -29,7 +29,9 @@ def print_json(content: Any) -> None:
 
 def note(sentence: str) -> None:
     """A remark that must not get into a script's input."""
-    print(f"oelm: {sentence}", file=sys.stderr)
+    from oelm_core.errors import one_line
+
+    print(f"oelm: {one_line(sentence)}", file=sys.stderr)
 
 
 def write_file(path: Path, text: str) -> None:
@@ -49,10 +51,7 @@ def print_once_or_watch(show: Callable[[], object], watch: bool, *, clear: bool)
         show()
         if not watch:
             return
-        try:
-            time.sleep(2)
-        except KeyboardInterrupt:
-            return
+        time.sleep(2)
 
 
 def print_table(

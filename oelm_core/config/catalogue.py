@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from oelm_core.config import Experiment, Study, build_experiment, build_study, merge
-from oelm_core.config.plain_yaml import read_yaml_documents, read_yaml_file
-from oelm_core.errors import BadInput, LabError, NotFound, did_you_mean
+from oelm_core.config.plain_yaml import MOST_BYTES, read_yaml_documents, read_yaml_file
+from oelm_core.errors import BadInput, LabError, NotFound, did_you_mean, first_line
 from oelm_core.home import home
 
 Kind = TypeVar("Kind")
@@ -18,6 +20,9 @@ SHIPPED = (Path(__file__).parents[1] / "presets").resolve()
 """Files of the package; in a checkout a link to the folder /presets."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # it becomes part of a run folder's name
+LONGEST_NAME = 100
+MOST_EXTENDS = 20
+"""Presets between one and the last that it rests on."""
 WRITTEN_ID = re.compile(r"^[\s{-]*id:\s*[\"']?([\w.-]+)", re.MULTILINE)
 
 
@@ -87,37 +92,82 @@ def load_folders(folders: list[Path]) -> Catalogue:
                 catalogue.reject(BadInput(taken), document.name)
             else:
                 documents[key] = document
+    parents = _Parents(documents)
     for document in documents.values():
-        try:
+        with _only_this_suffers(catalogue, document.where, functools.partial(list, [document.name])):
             if document.kind == "study":
                 catalogue.studies[document.name] = build_study(document.content, document.where)
             elif document.kind == "experiment":
-                content = _extended(document, documents, ())
+                content = parents.joined_with(document)
                 catalogue.experiments[document.name] = build_experiment(content, document.where)
-        except LabError as error:
-            catalogue.reject(error, document.name)
     _check_references(catalogue, documents)
     return catalogue
 
 
-def _extended(document: Document, documents: dict[tuple[str, str], Document], below: tuple[str, ...]) -> dict[str, Any]:
-    """The document's content on top of everything it extends, nearest last."""
-    if document.name in below:
-        raise BadInput(f"{document.where}: extends leads back to itself: {' -> '.join((*below, document.name))}.")
-    own = dict(document.content)
-    parents = own.pop("extends", [])
-    if not isinstance(parents, (str, list)):
-        raise BadInput(f"{document.where}: key 'extends' is {parents!r}; it should be a preset's id or a list of ids.")
-    joined: dict[str, Any] = {}
-    for name in [parents] if isinstance(parents, str) else parents:
-        parent = documents.get(("experiment", str(name).lower()))
-        if parent is None:
-            known = [d.name for d in documents.values() if d.kind != "study"]
-            raise BadInput(f"{document.where}: extends '{name}', which does not exist.{did_you_mean(str(name), known)}")
-        joined = merge(joined, _extended(parent, documents, (*below, document.name)))
-    for key in ("part", "id", "title", "published", "about"):  # an arm's own story is not inherited
-        joined.pop(key, None)
-    return merge(joined, own)
+@contextlib.contextmanager
+def _only_this_suffers(catalogue: Catalogue, where: str, names: Callable[[], Iterable[str]]) -> Iterator[None]:
+    """Whatever is wrong with one file or preset becomes its own sentence, and the rest of the catalogue is read."""
+    try:
+        yield
+    except LabError as error:
+        catalogue.reject(error, *names())
+    except Exception as error:  # nobody foresaw it; still no reason to hide the others
+        catalogue.reject(BadInput(f"{where}: cannot be used ({type(error).__name__}: {first_line(error)})."), *names())
+
+
+class _TooLong(Exception):
+    """A chain of extends beyond what is followed; said of the preset that begins it."""
+
+
+class _Parents:
+    """Joins presets with what they extend; each is joined once, however many rest on it."""
+
+    def __init__(self, documents: Mapping[tuple[str, str], Document]) -> None:
+        self._documents = documents
+        self._joined: dict[str, tuple[dict[str, Any], int]] = {}
+        """By id: the content, and how many presets it rests on, one on the other."""
+
+    def joined_with(self, document: Document) -> dict[str, Any]:
+        """The document's content on top of everything it extends, nearest last."""
+        try:
+            content, depth = self._join(document, ())
+        except _TooLong:
+            depth = MOST_EXTENDS + 1
+        if depth > MOST_EXTENDS:
+            raise BadInput(f"{document.where}: extends goes through more than {MOST_EXTENDS} presets.")
+        return content
+
+    def _join(self, document: Document, above: tuple[str, ...]) -> tuple[dict[str, Any], int]:
+        """`above`: what rests on it."""
+        known = self._joined.get(document.name.lower())
+        if known is None:
+            known = self._joined[document.name.lower()] = self._join_anew(document, above)
+        return known
+
+    def _join_anew(self, document: Document, above: tuple[str, ...]) -> tuple[dict[str, Any], int]:
+        if document.name in above:
+            raise BadInput(f"{document.where}: extends leads back to itself: {' -> '.join((*above, document.name))}.")
+        if len(above) > MOST_EXTENDS:
+            raise _TooLong
+        own = dict(document.content)
+        parents = own.pop("extends", [])
+        if not isinstance(parents, (str, list)):
+            raise BadInput(
+                f"{document.where}: key 'extends' is {parents!r}; it should be a preset's id or a list of ids."
+            )
+        joined: dict[str, Any] = {}
+        depth = 0
+        for name in [parents] if isinstance(parents, str) else parents:
+            parent = self._documents.get(("experiment", str(name).lower()))
+            if parent is None:
+                known = [d.name for d in self._documents.values() if d.kind != "study"]
+                missing = f"extends '{name}', which does not exist.{did_you_mean(str(name), known)}"
+                raise BadInput(f"{document.where}: {missing}")
+            content, below = self._join(parent, (*above, document.name))
+            joined, depth = merge(joined, content), max(depth, below + 1)
+        for key in ("part", "id", "title", "published", "about"):  # an arm's own story is not inherited
+            joined.pop(key, None)
+        return merge(joined, own), depth
 
 
 def _check_references(catalogue: Catalogue, documents: Mapping[tuple[str, str], Document]) -> None:
@@ -153,13 +203,15 @@ def documents_in(folder: Path, catalogue: Catalogue) -> Iterator[Document]:
     """The documents that can be read. A file that cannot is one warning, and breaks the ids written in it."""
     for kind, sub in (("experiment", folder / "experiments"), ("study", folder / "studies")):
         for file in sorted([*sub.glob("*.yaml"), *sub.glob("*.yml")]):
-            try:
-                yield from _documents_of(file, kind)
-            except LabError as error:
-                catalogue.reject(error, *_ids_written_in(file))
+            found: list[Document] = []
+            with _only_this_suffers(catalogue, str(file), functools.partial(_ids_written_in, file)):
+                found = list(_documents_of(file, kind))
+            yield from found
 
 
 def _ids_written_in(file: Path) -> list[str]:
+    if not file.is_file() or file.stat().st_size > MOST_BYTES:
+        return []
     try:
         return WRITTEN_ID.findall(file.read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -178,4 +230,6 @@ def _documents_of(file: Path, kind: str) -> Iterator[Document]:
             raise BadInput(f"{file}: key 'id' is missing or not text; every preset needs one.")
         if not NAME.fullmatch(name):
             raise BadInput(f"{file}: id '{name}' should be letters, digits, '-', '_' and '.', a letter or digit first.")
+        if len(name) > LONGEST_NAME:
+            raise BadInput(f"{file}: id '{name[:20]}...' has {len(name):,} characters; {LONGEST_NAME} are the most.")
         yield Document(file, own_kind, name, content)

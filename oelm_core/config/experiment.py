@@ -9,7 +9,19 @@ from pydantic import AfterValidator, Field, model_validator
 
 from oelm_core.config.limits import planned_steps, sizes_of, unfreezing_starts
 from oelm_core.config.published import Claim, Published
-from oelm_core.config.sections import Data, FamilyName, Method, Model, Section, Target, Train, Unfreeze, layer_numbers
+from oelm_core.config.sections import (
+    Data,
+    FamilyName,
+    Line,
+    Method,
+    Model,
+    Section,
+    Seed,
+    Target,
+    Train,
+    Unfreeze,
+    layer_numbers,
+)
 from oelm_core.config.slurm import check_settings
 from oelm_core.config.tuning import Tune, tuning_seeds
 from oelm_core.config.validation import validated
@@ -23,7 +35,7 @@ class Experiment(Section):
     """One arm: everything needed to run it, its baseline, and what was published about it."""
 
     id: str
-    title: str
+    title: Line
     family: FamilyName
     baseline: str | None = None
     """Id of the arm this one is compared with; None for a baseline."""
@@ -33,7 +45,7 @@ class Experiment(Section):
     data: Data
     method: Method
     train: Train
-    seed: int = 42
+    seed: Seed = 42
     target: Target | None = None
     published: Published | None = None
     slurm: Annotated[dict[str, Any], AfterValidator(check_settings)] | None = None
@@ -72,11 +84,11 @@ class Study(Section):
     """Arms x seeds: what gets compared in one table."""
 
     id: str
-    title: str
+    title: Line
     question: str
     arms: Annotated[list[str], Field(min_length=1)]
-    seeds: Annotated[list[int], Field(min_length=1), AfterValidator(_each_once)] = [42]
-    pause: Annotated[float, Field(ge=0)] = 0
+    seeds: Annotated[list[Seed], Field(min_length=1, max_length=10_000), AfterValidator(_each_once)] = [42]
+    pause: Annotated[float, Field(ge=0, le=1_000_000)] = 0
     """Seconds between runs on one device, so that one does not warm the card for the next."""
     contrasts: list[tuple[str, str]] = []
     """Arms to set against one another, beside each against its baseline: [[sst2-oelm, sst2-random]]."""

@@ -1,34 +1,54 @@
-"""YAML without its surprises: 1e-4 is a number, yes and no are words, dates are text, a key stands only once."""
+"""YAML without its surprises: plain scalars, lists and maps alone, no tags, no anchors, and nothing deep or endless.
+
+1e-4 is a number, yes and no are words, dates are text, a key stands only once.
+"""
 
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import yaml
 
-from oelm_core.errors import BadInput
+from oelm_core.errors import BadInput, first_line
 
 Content = TypeVar("Content")
+_Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one where it is built; only its events are used
 
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """PyYAML's safe loader (the C one where it is built) with the rules below."""
+MOST_BYTES = 2**20
+MOST_DEEP = 32
+"""Lists and maps inside one another."""
+MOST_DIGITS = 60
+"""Characters of a number."""
 
 
 def read_yaml(text: str) -> Any:
-    return yaml.load(text, Loader=_Loader)
+    """The one document of a text; None for an empty one."""
+    documents = read_yaml_documents(text)
+    if len(documents) > 1:
+        raise yaml.YAMLError("there are several documents, and one is expected")
+    return documents[0] if documents else None
 
 
 def read_yaml_documents(text: str) -> list[Any]:
-    return list(yaml.load_all(text, Loader=_Loader))
+    """YAMLError for what is not YAML, or is more of it than is read here."""
+    reader = _Reader()
+    for event in yaml.parse(text, Loader=_Parser):
+        reader.take(event)
+    return reader.documents
 
 
 def read_yaml_file(file: Path, read: Callable[[str], Content]) -> Content:
     """A file through one of the two above, or a BadInput that says why not, and in which line."""
     try:
+        kind = file.stat()
+        if not stat.S_ISREG(kind.st_mode):
+            raise BadInput(f"{file}: is not a file.")
+        if kind.st_size > MOST_BYTES:
+            raise BadInput(f"{file}: is larger than {MOST_BYTES // 2**20} MiB; a preset is a few lines.")
         return read(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{file}: cannot be read: {error.strerror}.") from None
@@ -37,7 +57,8 @@ def read_yaml_file(file: Path, read: Callable[[str], Content]) -> Content:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark else ""
-        raise BadInput(f"{file}:{line} is not valid YAML: {getattr(error, 'problem', None) or error}.") from None
+        problem = getattr(error, "problem", None) or first_line(error)
+        raise BadInput(f"{file}:{line} is not valid YAML: {problem}.") from None
 
 
 def read_setting(raw: str) -> Any:
@@ -48,31 +69,88 @@ def read_setting(raw: str) -> Any:
         return raw
 
 
-def _mapping_without_doubles(loader: Any, node: Any) -> dict[Any, Any]:
-    seen: set[str] = set()
-    for key_node, _ in node.value:
-        key = str(key_node.value)
-        if key in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"key '{key}' appears twice", key_node.start_mark)
-        seen.add(key)
-    return dict(loader.construct_pairs(node, deep=True))
+_MISSING = object()
 
 
-def _decimal(loader: Any, node: Any) -> int:
-    return int(node.value.replace("_", ""))  # 0777 is 777
+class _Open:
+    """A list or a map that is being read."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+        self.key: Any = _MISSING
+        self.seen: set[str] = set()
 
 
-_REPLACED = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "timestamp")}
-_INTEGER = re.compile(r"^[-+]?\d[\d_]*$")
-_NUMBER = re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf)$|^\.(nan|NaN)$")
-_BOOLEAN = re.compile(r"^(true|false|True|False)$")
+class _Reader:
+    """Builds documents from the parser's events, without recursion."""
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
-    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+    def __init__(self) -> None:
+        self.documents: list[Any] = []
+        self._open: list[_Open] = []
+
+    def take(self, event: Any) -> None:
+        if getattr(event, "anchor", None) is not None:
+            _refuse("anchors and aliases (& and *) are not read; write the values out, or use extends", event)
+        if getattr(event, "tag", None) is not None:
+            _refuse(f"tags are not read, found {event.tag}; write the plain value", event)
+        if isinstance(event, yaml.ScalarEvent):
+            self._put(_scalar(event), event, word=event.value)
+        elif isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
+            if len(self._open) >= MOST_DEEP:
+                _refuse(f"lists and maps are more than {MOST_DEEP} deep", event)
+            content: Any = [] if isinstance(event, yaml.SequenceStartEvent) else {}
+            self._put(content, event)
+            self._open.append(_Open(content))
+        elif isinstance(event, yaml.SequenceEndEvent | yaml.MappingEndEvent):
+            self._open.pop()
+
+    def _put(self, value: Any, event: Any, word: str | None = None) -> None:
+        if not self._open:
+            self.documents.append(value)
+            return
+        inside = self._open[-1]
+        if isinstance(inside.content, list):
+            inside.content.append(value)
+        elif inside.key is _MISSING:
+            if word is None:
+                _refuse("a key is a list or a map; it should be a word", event)
+            if word in inside.seen:
+                _refuse(f"key '{word}' appears twice", event)
+            inside.seen.add(word)
+            inside.key = value
+        else:
+            inside.content[inside.key] = value
+            inside.key = _MISSING
+
+
+def _refuse(problem: str, event: Any) -> NoReturn:
+    raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+
+_CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
+_INTEGER = re.compile(r"[-+]?\d[\d_]*")
+_NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?")
+_WORDS: dict[str, Any] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True"), True),
+    **dict.fromkeys(("false", "False"), False),
+    **{sign + word: float(sign + "inf") for sign in ("", "-", "+") for word in (".inf", ".Inf")},
+    **dict.fromkeys((".nan", ".NaN"), float("nan")),
 }
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INTEGER, list("-+0123456789"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789."))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOLEAN, list("tTfF"))
-_Loader.add_constructor("tag:yaml.org,2002:map", _mapping_without_doubles)
-_Loader.add_constructor("tag:yaml.org,2002:int", _decimal)
+
+
+def _scalar(event: Any) -> Any:
+    """A quoted scalar is text; a plain one what it looks like."""
+    text: str = event.value
+    if _CONTROL.search(text):
+        _refuse(f"a control character in {text[:40]!r}", event)
+    if event.style or not event.implicit[0]:
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    if not _NUMBER.fullmatch(text):
+        return text
+    if len(text) > MOST_DIGITS:
+        _refuse(f"a number of {len(text):,} characters, {text[:12]}...", event)
+    digits = text.replace("_", "")
+    return int(digits) if _INTEGER.fullmatch(text) else float(digits)  # 0777 is 777

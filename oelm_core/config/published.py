@@ -2,9 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Annotated, Any
 
-from oelm_core.config.sections import Positive, Section
+from pydantic import AfterValidator, TypeAdapter, ValidationError
+
+from oelm_core.config.sections import Data, Method, Model, Positive, Section, Train
+
+_SECTIONS: dict[str, type[Section]] = {"model": Model, "data": Data, "method": Method, "train": Train}
+
+
+def _of_a_recipe(given: dict[str, Any]) -> dict[str, Any]:
+    """Some settings of a preset: each is what the preset's own key allows."""
+    for part, values in given.items():
+        if part not in _SECTIONS:
+            continue
+        if not isinstance(values, dict):
+            raise ValueError(f"{part} should be a map of settings")
+        for key, value in values.items():
+            known = {field.alias or name: name for name, field in _SECTIONS[part].model_fields.items()}
+            if key not in known:
+                raise ValueError(f"{part}.{key} is not a setting of a preset")
+            try:
+                _type_of(part, known[key]).validate_python(value)
+            except ValidationError as error:
+                raise ValueError(f"{part}.{key}: {error.errors(include_url=False)[0]['msg']}") from None
+    return given
+
+
+@functools.cache
+def _type_of(part: str, name: str) -> TypeAdapter[Any]:
+    field = _SECTIONS[part].model_fields[name]
+    annotated: Any = field.annotation
+    for constraint in field.metadata:
+        annotated = Annotated[annotated, constraint]
+    return TypeAdapter(annotated)
+
+
+SomeSettings = Annotated[dict[str, Any], AfterValidator(_of_a_recipe)]
 
 
 class Claim(Section):
@@ -37,7 +72,7 @@ class Claim(Section):
     """The author's forecast or estimate, not a measurement."""
     arms: list[str] = []
     """The arm a figure is about, then what it is compared with; unless said, the preset and its baseline."""
-    settings: dict[str, Any] = {}
+    settings: SomeSettings = {}
     """Settings the figure was obtained with, where they differ from the recipe; shaped like a preset."""
 
 
@@ -65,7 +100,7 @@ class Published(Section):
     step_time_std: float | None = None
     curve: list[CurvePoint] = []
     claims: list[Claim] = []
-    as_run: dict[str, Any] = {}
+    as_run: SomeSettings = {}
     """Settings that differed in the author's run, shaped like a preset; empty when it was this recipe."""
     as_run_note: str = ""
     """What is known about that run and how surely, in a sentence."""

@@ -6,15 +6,29 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
 from oelm_core.data import test_source
+from oelm_core.errors import one_line
 from oelm_core.metric import METRICS, headline_metrics
 from oelm_core.registry import FAMILIES, INITIALISERS, architectures
 
-Positive = Annotated[int, Field(gt=0)]
+MOST = 10**12
+"""More than any count in a recipe: what is beyond is a slip, and must not get as far as an allocation."""
+Positive = Annotated[int, Field(gt=0, le=MOST)]
+Seed = Annotated[int, Field(ge=-(2**31), lt=2**32)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+def _one_line(value: str) -> str:
+    if one_line(value) != value:
+        raise ValueError("a line break or a control character has no place here, or it is too long")
+    return value
+
+
+Line = Annotated[str, AfterValidator(_one_line)]
+"""A name or a title: what stands in a table."""
 
 
 def one_of(names: Callable[[], Iterable[str]]) -> BeforeValidator:
@@ -36,18 +50,18 @@ FamilyName = Annotated[str, one_of(FAMILIES.keys)]
 class Section(BaseModel):
     """A part of a preset. Unknown keys are errors: a misspelt key must never be silently ignored."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, protected_namespaces=(), allow_inf_nan=False)
 
 
 class Shape(Section):
     """Sizes of a model. Used to build one from scratch and to count one without a download."""
 
-    layers: Positive
-    d_model: Positive
-    heads: Positive
-    d_ff: Positive
-    vocab: Positive
-    positions: Positive
+    layers: Annotated[int, Field(gt=0, le=1_000)]
+    d_model: Annotated[int, Field(gt=0, le=100_000)]
+    heads: Annotated[int, Field(gt=0, le=10_000)]
+    d_ff: Annotated[int, Field(gt=0, le=1_000_000)]
+    vocab: Annotated[int, Field(gt=0, le=10_000_000)]
+    positions: Annotated[int, Field(gt=0, le=10_000_000)]
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Shape:
@@ -59,7 +73,7 @@ class Shape(Section):
 class Model(Section):
     """Which network, and where its weights come from."""
 
-    name: str
+    name: Line
     """Name of the network: a hub name for encoders, gpt-medium-512 and the like for ours."""
     arch: Annotated[str, one_of(architectures)] | None = None
     """Architecture; follows the family unless said."""
@@ -74,7 +88,7 @@ class Model(Section):
 class Data(Section):
     """Which text, and how it becomes tokens."""
 
-    name: str
+    name: Line
     path: str | None = None
     """File or folder to read instead of the named set; splits are found by file name."""
     tokenizer: str | None = None
@@ -93,7 +107,7 @@ class Data(Section):
     validation: Literal["split", "random", "tail"] = "split"
     """Held-out text: the set's own split, a random part or the last part of the training text."""
     validation_fraction: Fraction = 0.01
-    validation_seed: int = 42
+    validation_seed: Seed = 42
     test: str | None = None
     """Scored once, at the end, by the best checkpoint: a split (test), held-out 0.1 of the training text, or a path."""
     max_tokens: Positive | None = None
@@ -124,20 +138,20 @@ class Data(Section):
 class Unfreeze(Section):
     """When frozen Q/K weights begin to train."""
 
-    at: Annotated[float, Field(gt=0)]
+    at: Annotated[float, Field(gt=0, le=MOST)]
     """Step number, or below 1 the fraction of training."""
     order: Literal["together", "top-down"] = "together"
     """All layers at once, or one at a time from the top."""
-    every: Annotated[float, Field(gt=0)] | None = None
+    every: Annotated[float, Field(gt=0, le=MOST)] | None = None
     """With top-down: steps (or fraction) between one layer and the next."""
-    warmup: Annotated[int, Field(ge=0)] = 100
+    warmup: Annotated[int, Field(ge=0, le=MOST)] = 100
     """Steps over which a newly trained weight's own rate grows to the full one."""
 
 
 class Extras(Section):
     """A little freedom given back to frozen attention. All off by default; each has its cost in the census."""
 
-    position_bias: Annotated[int, Field(ge=0)] = 0
+    position_bias: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Learned bias per head and relative distance, up to this distance; 0 is off."""
     temperature: bool = False
     """Learned logit scale per head."""
@@ -158,14 +172,14 @@ class Peer(Section):
     alpha: Annotated[float, Field(gt=0)] = 16.0
 
 
-LayerChoice = str | list[int]
-_LAYERS = re.compile(r"^(all|none|(first|last):\d+|\d+(-\d+)?)$")
+LayerChoice = str | Annotated[list[int], Field(max_length=1_000)]
+_LAYERS = re.compile(r"(all|none|(first|last):\d{1,6}|\d{1,6}(-\d{1,6})?)")
 
 
 class Method(Section):
     """How Q and K start, and what is frozen."""
 
-    name: str
+    name: Line
     init: Annotated[str, one_of(INITIALISERS.keys)] = "none"
     source: Literal["pretrained", "gaussian"] = Field("pretrained", alias="from")
     """What the initialiser orthogonalises: the weight it finds, or a fresh Gaussian."""
@@ -190,7 +204,7 @@ class Method(Section):
     @field_validator("layers")
     @classmethod
     def _layers_are_readable(cls, value: LayerChoice) -> LayerChoice:
-        if isinstance(value, str) and not _LAYERS.match(value):
+        if isinstance(value, str) and not _LAYERS.fullmatch(value):
             raise ValueError(f"'{value}' is none of: all, none, first:N, last:N, A-B, a list of numbers")
         return value
 
@@ -205,14 +219,14 @@ class Train(Section):
     """The recipe. One optimiser step sees batch_size x accumulate examples."""
 
     max_steps: Positive | None = None
-    epochs: Annotated[float, Field(gt=0)] | None = None
+    epochs: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
     batch_size: Positive
     """Examples in one forward pass."""
     accumulate: Positive = 1
     """Forward passes per optimiser step."""
     lr: Annotated[float, Field(gt=0)]
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    warmup_steps: Annotated[int, Field(ge=0)] | None = None
+    warmup_steps: Annotated[int, Field(ge=0, le=MOST)] | None = None
     warmup_ratio: Fraction | None = None
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
@@ -228,7 +242,7 @@ class Train(Section):
     """Steps between checkpoints; eval_every unless said."""
     keep_checkpoints: Positive = 2
     log_every: Positive = 10
-    samples: Annotated[int, Field(ge=0)] = 2
+    samples: Annotated[int, Field(ge=0, le=1_000)] = 2
     """Texts generated at each evaluation (gpt)."""
     attention_stats: bool = False
     """Record every head's attention at evaluations: entropy, distance, and how far it is from the baseline arm's."""

@@ -38,8 +38,8 @@ def calibrate(
 
     experiment = catalogue(ctx, folder).named(preset)
     recipe = config_hash(as_dict(experiment))
-    if seeds and not _have_seeds(experiment, recipe, seeds, device):
-        return
+    if seeds:
+        _run_missing_seeds(experiment, recipe, seeds, device)
     evidence, notes = own_runs(recipe, list_runs())
     found = compare_with_itself(experiment.id, evidence, metric, notes)
     record = found.record(process.host())
@@ -52,8 +52,8 @@ def calibrate(
     note(f"kept in {path}; tables with this recipe name it, and borrow its spread.")
 
 
-def _have_seeds(experiment: Experiment, recipe: str, wanted: int, device: str) -> bool:
-    """Starts the seeds that are missing and follows them; False when Ctrl-C ended the following."""
+def _run_missing_seeds(experiment: Experiment, recipe: str, wanted: int, device: str) -> None:
+    """Starts the seeds that are missing and follows them to their end."""
     from oelm_core.compare.self_comparison import missing_seeds
     from oelm_core.launch import launcher
     from oelm_core.launch.request import RunRequest
@@ -70,10 +70,12 @@ def _have_seeds(experiment: Experiment, recipe: str, wanted: int, device: str) -
         )
         requests = [RunRequest(experiment, seed, device, command=tuple(sys.argv)) for seed in missing]
         folders += launcher.start_all("local", requests)
-    if not folders or follow_to_end(folders):
-        return True
-    note(f"the same command goes on from here: oelm calibrate {experiment.id} --seeds {wanted}")
-    return False
+    try:
+        if folders:
+            follow_to_end(folders)
+    except KeyboardInterrupt:
+        note(f"the same command goes on from here: oelm calibrate {experiment.id} --seeds {wanted}")
+        raise
 
 
 def show(found: SelfComparison) -> None:

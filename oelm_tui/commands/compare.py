@@ -79,7 +79,7 @@ def choose(found: Catalogue, names: list[str], every: bool, baseline: str | None
 def _compared(found: Catalogue, names: list[str], every: bool, baseline: str | None) -> Comparison:
     from oelm_core.compare import compare_runs, compare_study
     from oelm_core.errors import BadInput, NotFound, did_you_mean
-    from oelm_core.runs.store import find_run, list_runs
+    from oelm_core.launch.launcher import find_run, list_runs  # with what Slurm knows, as `oelm runs` has it
 
     if every:
         return compare_runs([run for run in list_runs() if not run.is_draw], found, baseline=baseline)

@@ -57,7 +57,8 @@ def prepare(
     from oelm_core.data.sets import find_set
 
     what = name if path or find_set(name) else _preset(ctx, name)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[tokens]}"), TimeElapsedColumn())
+    words = [TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[tokens]")]
+    columns = (words[0], BarColumn(), words[1], TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(name, total=None, tokens="")
 

@@ -113,10 +113,9 @@ def _show_experiment(experiment: Experiment, as_json: bool) -> None:
 
         print_json({**resolved, "config_hash": config_hash(resolved), "parameters": msgspec.to_builtins(census)})
         return
-    out = console()
-    out.print(f"[bold]{experiment.id}[/]  {experiment.title}", highlight=False)
+    _print_title(experiment)
     if experiment.about:
-        out.print(experiment.about, markup=False)
+        console().print(experiment.about, markup=False)
     print()
     _print_rows({"family": experiment.family, "baseline": experiment.baseline})
     for section in ("model", "data", "method", "train", "target"):
@@ -125,6 +124,12 @@ def _show_experiment(experiment: Experiment, as_json: bool) -> None:
     _print_section("parameters", {**counts, "checkpoint": size(census.bytes.checkpoint if census.bytes else None)})
     _print_section("published", resolved["published"])
     print(f"\nStart it with: oelm run {experiment.id}")
+
+
+def _print_title(preset: Experiment | Study) -> None:
+    from rich.text import Text
+
+    console().print(Text.assemble((preset.id, "bold"), f"  {preset.title}"))
 
 
 def _print_section(name: str, values: dict[str, Any] | None) -> None:
@@ -154,7 +159,7 @@ def _show_study(study: Study, found: Catalogue, as_json: bool) -> None:
     if as_json:
         print_json(study.model_dump(mode="json"))
         return
-    console().print(f"[bold]{study.id}[/]  {study.title}", highlight=False)
+    _print_title(study)
     print(study.question + "\n")
     arms = [found.experiment(arm) for arm in study.arms]
     print_table(

@@ -90,21 +90,20 @@ def _launch(ctx: typer.Context, request: LaunchRequest, options: LaunchOptions) 
         follow_to_end(folders)
 
 
-def follow_to_end(folders: Sequence[RunFolder]) -> bool:
-    """Exit code 1 when a run did not finish; Ctrl-C leaves the runs going, and False is returned."""
+def follow_to_end(folders: Sequence[RunFolder]) -> None:
+    """Exit code 1 when a run did not finish; Ctrl-C leaves the runs going."""
     from oelm_core.errors import LabError
 
     try:
         ended = _follow(folders)
     except KeyboardInterrupt:
         note("no longer following; the runs continue. See them with: oelm runs")
-        return False
+        raise
     bad = [run for run in ended if run.state != "finished"]
     if bad:
         first = bad[0]
         why = first.message or first.reason or "see its log"
         raise LabError(f"{first.id} {first.state}: {why.removesuffix('.')}. Its log: oelm logs {first.id}")
-    return True
 
 
 def _follow(folders: Sequence[RunFolder]) -> list[Run]:
@@ -115,12 +114,12 @@ def _follow(folders: Sequence[RunFolder]) -> list[Run]:
     from oelm_core.launch.launcher import read_run
 
     columns = (
-        TextColumn("{task.fields[state]:<9}"),
-        TextColumn("{task.description}"),
+        TextColumn("{task.fields[state]:<9}", markup=False),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeRemainingColumn(compact=True),
-        TextColumn("{task.fields[metric]}"),
+        TextColumn("{task.fields[metric]}", markup=False),
     )
     with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as progress:
         tasks = {

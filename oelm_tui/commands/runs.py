@@ -95,11 +95,8 @@ def logs(
     log = log_path(run)
     if not log.exists():
         note(f"{run.id} has written no log yet; it is {run.state}.")
-    try:
-        for line in tail(log, lines, follow=follow, ended=lambda: read_run(run.folder).is_over):
-            print(line, flush=follow)
-    except KeyboardInterrupt:
-        return
+    for line in tail(log, lines, follow=follow, ended=lambda: read_run(run.folder).is_over):
+        print(line, flush=follow)
 
 
 def stop(
@@ -117,7 +114,7 @@ def stop(
             time.sleep(0.1)
     except KeyboardInterrupt:
         note(f"{run.id} was asked to stop and will.")
-        return
+        raise
     if ended.state == "unknown":
         note(f"{run.id} was asked to stop; whether it did cannot be seen from here: {ended.message}")
     else:

@@ -83,7 +83,8 @@ def _follow(tuning: StudyTuning) -> Progress:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description:<12}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
+    name = TextColumn("{task.description:<12}", markup=False)
+    columns = (name, BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
     with Bars(*columns, console=Console(stderr=True), refresh_per_second=4) as bars:
         draws, chosen = bars.add_task("draws", total=None), bars.add_task("fresh seeds", total=None)
         while True:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Label, Static
 
@@ -27,7 +28,7 @@ class Dialog(Vertical):
 
     def __init__(self, title: str, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, classes="dialog")
-        self.border_title = title.replace("[", "\\[")
+        self.border_title = Content(title)
 
 
 class Confirm(ModalScreen[bool]):

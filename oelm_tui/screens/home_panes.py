@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.geometry import Size
 from textual.screen import Screen
 
@@ -135,7 +136,7 @@ class HomePanes(Screen[None]):
         words = f"{shown} of {len(self.app.snapshot.runs)}" if table.query_text else f"{shown}"
         box.border_subtitle = words + (f", {marked} marked" if marked else "")
         title = f"Runs  /{table.query_text}" if table.query_text else "Runs"
-        box.border_title = title.replace("[", "\\[") + (f"  ({table.problem})" if table.problem else "")
+        box.border_title = Content(title + (f"  ({table.problem})" if table.problem else ""))
 
     def show_detail(self, detail: Detail | None) -> None:
         if detail is not None:
@@ -173,7 +174,7 @@ class HomePanes(Screen[None]):
                 self.look_closer()
         elif event.key and self.app.snapshot and self.app.snapshot.catalogue:
             words = about(self.app.snapshot.catalogue, event.key)
-            self.tree_of_presets.border_subtitle = words.replace("[", "\\[")
+            self.tree_of_presets.border_subtitle = Content(words)
 
     def look_closer(self) -> None:
         """Somebody turned to the selected run: after a moment its troubles count as seen."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
+from textual.content import Content
 from textual.screen import Screen
 
 from oelm_core.runs.evaluations import read_samples
@@ -40,7 +41,7 @@ class SideBySide(Screen[None]):
         with Horizontal():
             for number, (name, _) in enumerate(self._folders):
                 text = ScrollLines(id=f"side-{number}", classes="side")
-                text.border_title = name
+                text.border_title = Content(name)
                 yield text
 
     def on_mount(self) -> None:

@@ -6,6 +6,7 @@ import time
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 from textual.widget import Widget
 
 from oelm_tui import glyphs
@@ -89,7 +90,7 @@ class RunPanel(Vertical):
         elif self._shown == "reason" and not bad:
             self._shown = self._wanted
         title = "".join(text for text, _ in headline(view, False)).strip() if view else "Run"
-        self.border_title = title.replace("[", "\\[")
+        self.border_title = Content(title)
         if changed or other_tabs:
             bar.refresh()
             self._switch()

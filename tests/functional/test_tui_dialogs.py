@@ -10,8 +10,9 @@ from textual.pilot import Pilot
 
 from oelm_tui import glyphs
 from oelm_tui.app import OelmApp
-from oelm_tui.screens.dialogs import Form
+from oelm_tui.screens.dialogs import Confirm, Form
 from oelm_tui.screens.home import Home
+from oelm_tui.widgets.row_table import RowTable
 from tests.functional.tui_lab import drive, press, run_id, settle, text_of, wait_until
 
 
@@ -112,3 +113,21 @@ def test_a_click_on_a_tab_does_what_its_key_does(lab, key, bar):
         assert app.screen.pane == "devices"
 
     drive(lab, script, (80, 24))
+
+
+@pytest.mark.parametrize("words", ["[/nope]", "[bold]loud[/]", "\\[/nope]", "[@click=app.quit]go[/]"])
+def test_markup_in_titles_notes_and_messages_is_shown_as_it_is_written(lab, words, monkeypatch):
+    async def script(app, pilot):
+        app.say(words)
+        arms = app.snapshot.catalogue.experiments
+        monkeypatch.setitem(arms, "sst2-oelm", arms["sst2-oelm"].model_copy(update={"title": words}))
+        home = app.screen
+        home.on_row_table_moved(RowTable.Moved(home.tree_of_presets, "arm/sst2-oelm", True))
+        await settle(pilot)
+        assert words in text_of(app)
+        assert words in str(home.tree_of_presets._border_subtitle)
+        await app.push_screen(Confirm(f"Delete {words}?", [words], "Delete"))
+        await settle(pilot)
+        assert f"Delete {words}?" in text_of(app)
+
+    drive(lab, script)

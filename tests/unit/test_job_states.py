@@ -18,6 +18,8 @@ from oelm_core.launch.slurm.job import Job, current_job
 from oelm_core.runs.folder import RunFolder, create
 from oelm_core.runs.schema import Attempt, Outcome, RunRecord, RunState, SlurmJob
 from oelm_core.runs.store import Run, read_run
+from oelm_tui import cli
+from tests import run_factory
 from tests.chaos.lab import experiment
 
 JOB = Job("7", 0, 1, "node1", ("0", "1"), 8, 2)
@@ -263,3 +265,15 @@ def test_the_runner_in_a_job_pays_for_no_pydantic() -> None:
 
 def test_a_folder_without_slurm_is_read_from_its_files(tmp_path: Path) -> None:
     assert job_states.run_status(RunFolder(tmp_path)).state == "unknown"
+
+
+def test_a_comparison_sees_what_slurm_knows(tmp_path, monkeypatch, capsys):
+    """`oelm compare` has the states that `oelm runs` has."""
+    finished = run_factory.write_run(tmp_path / "runs", run_factory.experiment("arm"))
+    monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    ended = replace(read_run(RunFolder(finished.path)), state="stopped", reason="timeout")
+    monkeypatch.setattr("oelm_core.launch.launcher.with_job_states", lambda runs: [ended for _ in runs])
+    for wanted in ("--all", ended.id):
+        monkeypatch.setattr("sys.argv", ["oelm", "compare", wanted])
+        cli.main()
+        assert f"{ended.id}: stopped (timeout), so not complete" in capsys.readouterr().out
