@@ -58,9 +58,11 @@ def chance(p: float | None) -> str:
     >>> chance(0.08)
     'could be chance: p = 0.080'
     """
-    if p is None:
-        return "not testable"
-    return f"{'unlikely to be chance' if p < 0.05 else 'could be chance'}: {p_value(p)}"
+    return "not testable" if p is None else f"{luck(p)}: {p_value(p)}"
+
+
+def luck(p: float) -> str:
+    return "unlikely to be chance" if p < 0.05 else "could be chance"
 
 
 def points(value: float, digits: int = 2) -> str:

@@ -50,7 +50,7 @@ from oelm_core.compare.significance import (
 from oelm_core.compare.statistics import Estimate, Sample, Spread, holm, mean_of
 from oelm_core.compare.verdict import judge
 from oelm_core.errors import NotFound
-from oelm_core.formatting import listed, p_value
+from oelm_core.formatting import listed, luck, p_value
 from oelm_core.metric import metric_named
 from oelm_core.registry import is_orthonormal
 from oelm_core.runs.schema import setting
@@ -319,9 +319,10 @@ def _adjust(groups: Sequence[Group], planned: int) -> list[Group]:
 
     def with_adjusted(pair: Pair) -> Pair:
         p = by_pair[id(pair)]
-        if p is None or size < 2:
-            return dataclasses.replace(pair, p_adjusted=p)
-        words = f"{pair.words} Adjusted for {size} comparisons: {p_value(p)}."
+        if p is None:
+            return pair
+        many = f"Adjusted for {size} comparisons: {p_value(p)}, {luck(p)}."
+        words = f"{pair.words} {many if size > 1 else f'{luck(p).capitalize()}.'}"
         return dataclasses.replace(pair, p_adjusted=p, words=words)
 
     return [

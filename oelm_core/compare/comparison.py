@@ -276,6 +276,12 @@ class Arm:
         found = self.measures.get(name)
         return found.mean if found else None
 
+    def mean_curve(self, name: str) -> tuple[tuple[int, float], ...]:
+        """Mean over the arm's seeds by step, at the steps that all of them have."""
+        found = [dict(curve.points) for curve in self.curves.get(name, ())]
+        steps = sorted(set.intersection(*map(set, found))) if found else []
+        return tuple((step, math.fsum(one[step] for one in found) / len(found)) for step in steps)
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -313,6 +319,12 @@ class Pair:
     tests: tuple[SignificanceTest, ...] = ()
     words: str = ""
     """What may be said about the method, in plain words."""
+
+    def to_json(self) -> dict[str, Any]:
+        models = dataclasses.asdict(self.models) if self.models else None
+        if models is not None:
+            models = {"test": models.pop("name"), **models}
+        return {**dataclasses.asdict(self), "models": models}
 
 
 @dataclass(frozen=True)
@@ -445,7 +457,12 @@ class Comparison:
             "schema": SCHEMA_VERSION,
             "study": dataclasses.asdict(self.study) if self.study else None,
             "groups": [
-                {**dataclasses.asdict(group), "audit": [finding.to_json() for finding in group.audit]}
+                {
+                    **dataclasses.asdict(group),
+                    "pairs": [pair.to_json() for pair in group.pairs],
+                    "contrasts": [pair.to_json() for pair in group.contrasts],
+                    "audit": [finding.to_json() for finding in group.audit],
+                }
                 for group in self.groups
             ],
             "means": [dataclasses.asdict(mean) for mean in self.means],

@@ -25,7 +25,7 @@ from oelm_core.compare.statistics import (
     rank_test,
     step_time_ratio,
 )
-from oelm_core.formatting import chance, gap, interval, listed, relative
+from oelm_core.formatting import chance, gap, interval, listed, p_value, relative
 from oelm_core.metric import metric_named
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _method_words(
     over = f"{seeds.arm} seeds" if seeds.arm == seeds.baseline else f"{seeds.arm} against {seeds.baseline} seeds"
     examples = f" and {found.n:,} {arm.unit}" if found.n else ""
     pooled = f", their spread pooled with that of {listed(found.borrowed)}" if found.borrowed else ""
-    return f"Over {over}{examples}{pooled}: {size}{shown}; {chance(p)}.{rest}"
+    return f"Over {over}{examples}{pooled}: {size}{shown}; {p_value(p)}.{rest}"
 
 
 def _first(names: Sequence[str]) -> str:

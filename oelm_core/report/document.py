@@ -9,9 +9,8 @@ from typing import NamedTuple
 from oelm_core.compare.comparison import GRADES, Arm, Comparison, Finding, Group
 from oelm_core.compare.settings import LABELS, shown
 from oelm_core.metric import further_scores
-from oelm_core.report import tables
-from oelm_core.report.selection import selection_lines
-from oelm_core.report.tables import References, ReportTable, group_title
+from oelm_core.report import gaps, tables
+from oelm_core.report.cells import References, ReportTable, group_title
 from oelm_core.report.translations import Translations
 
 Row = Mapping[str, str | int | float | None]
@@ -66,7 +65,7 @@ class Report:
 
 
 def comparison_report(comparison: Comparison, lang: str = "en") -> Report:
-    """Question, recipe, results, fairness, curves, significance, how to reproduce; only what there is."""
+    """Question, recipe, results, fairness, curves, tests, how to reproduce; only what there is."""
     translate, references = Translations(lang), References()
     study, groups = comparison.study, comparison.groups
     published = translate("Published figures")
@@ -81,7 +80,13 @@ def comparison_report(comparison: Comparison, lang: str = "en") -> Report:
             translate("Timing"), tables=tuple(tables.timing(group, translate, references) for group in groups)
         ),
         _curves(comparison, translate),
-        ReportSection(translate("Significance"), tables=(tables.significance(comparison, translate),)),
+        ReportSection(
+            translate("The method (over seeds)"), tables=tuple(gaps.method_tests(group, translate) for group in groups)
+        ),
+        ReportSection(
+            translate("Two trained models (says nothing about the method)"),
+            tables=tuple(gaps.model_tests(group, translate) for group in groups),
+        ),
         _findings(published, published, comparison.published, translate),
         _reproduce(comparison, translate),
         ReportSection(translate("Footnotes"), items=(*comparison.footnotes, *references.lines())),
@@ -134,17 +139,12 @@ def _recipe(comparison: Comparison, translate: Translations) -> ReportSection:
 
 def _results(comparison: Comparison, translate: Translations, references: References) -> ReportSection:
     found: list[ReportTable] = []
+    planned = comparison.study.seeds if comparison.study else ()
     for group in comparison.groups:
-        found += [tables.results(group, translate, references), tables.measures(group, translate)]
-        found.append(tables.ablation(group, translate))
-    found.append(tables.across(comparison, translate))
-    several = len(comparison.groups) > 1
-    under = [
-        f"{group_title(group)}. {line}" if several else line
-        for group in comparison.groups
-        for line in selection_lines(group)
-    ]
-    return ReportSection(translate("Results"), tables=tuple(found), items=tuple(under))
+        found += [gaps.results(group, translate, references, planned), gaps.contrasts(group, translate)]
+        found += [tables.ablation(group, translate), tables.measures(group, translate)]
+    found.append(gaps.across(comparison, translate))
+    return ReportSection(translate("Results"), tables=tuple(found))
 
 
 def _tuning(comparison: Comparison, translate: Translations) -> ReportSection:
@@ -221,8 +221,13 @@ def _row(group: Group, arm: Arm) -> Row:
         "method": arm.method,
         "baseline": pair.baseline if pair else None,
         "seeds": " ".join(map(str, arm.seeds)),
+        "baseline_seeds": pair.seeds.baseline if pair else None,
+        "shared_seeds": pair.seeds.shared if pair else None,
+        "diverged": arm.diverged,
+        "failed": arm.failed,
         "metric": group.metric,
         "direction": group.direction,
+        "basis": group.basis,
         "mean": arm.metric.mean if arm.metric else None,
         "std": arm.metric.std if arm.metric else None,
         "n": arm.metric.n if arm.metric else 0,
@@ -231,8 +236,11 @@ def _row(group: Group, arm: Arm) -> Row:
         "interval_low": interval[0],
         "interval_high": interval[1],
         "p": pair.p if pair else None,
+        "p_adjusted": pair.p_adjusted if pair else None,
+        "family_size": group.family_size,
         "retention": pair.retention if pair else None,
         "verdict": pair.verdict if pair else None,
+        "seeds_needed": pair.seeds_needed if pair else None,
         "parameter_saving": pair.parameter_saving if pair else None,
         **{name: arm.mean(name) for name in MEASURES},
         "published": published.get(group.metric),

@@ -5,14 +5,15 @@ Style (light, dark, print) and script (hover values) are in page.html, beside th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from string import Template
 
 from oelm_core.compare.comparison import Finding
+from oelm_core.report.cells import GRADE_MARKS, MARKS, PairLine, ReportTable
 from oelm_core.report.document import Report, ReportSection
 from oelm_core.report.svg import svg_chart
-from oelm_core.report.tables import GRADE_MARKS, MARKS, ReportTable
 from oelm_core.report.translations import Translations
 
 
@@ -63,12 +64,22 @@ def html_table(table: ReportTable, heading: str = "") -> str:
         rows.append(f'<tr class="strong">{cells}</tr>' if place in table.strong else f"<tr>{cells}</tr>")
     body = "".join(rows)
     whole = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="scroll">{whole}</div>'
+    notes = "".join(f'<p class="under">{escape(note)}</p>' for note in table.notes)
+    return f'{_pairs(table.pairs)}<div class="scroll">{whole}</div>{notes}'
+
+
+def _pairs(pairs: Sequence[PairLine]) -> str:
+    """Above the table: what was found comes first."""
+    lines = "".join(
+        f'<li class="{pair.verdict or "open"}"><b>{escape(pair.mark + pair.name)}:</b> {escape(pair.text)}</li>'
+        for pair in pairs
+    )
+    return f'<ul class="pairs">{lines}</ul>' if lines else ""
 
 
 def _side(align: str, cell: str = "") -> str:
     classes = ["r"] if align == "r" else []
-    classes += [name for name in ("met", "missed") if cell.startswith(f"{MARKS[name]} ")]
+    classes += [name for name in MARKS if cell.startswith(f"{MARKS[name]} ")]
     return f' class="{" ".join(classes)}"' if classes else ""
 
 

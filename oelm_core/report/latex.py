@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from oelm_core.report.cells import ReportTable
 from oelm_core.report.document import Report, ReportSection
-from oelm_core.report.tables import ReportTable
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
 %s\usepackage[margin=2cm]{geometry}
@@ -36,6 +38,7 @@ _SYMBOLS = {
     "✗": r"$\times$",
     "⚠": r"$\triangle$",
     "±": r"$\pm$",
+    "†": r"$\dagger$",
     "·": r"$\cdot$",
     "×": r"$\times$",
     "≤": r"$\leq$",
@@ -65,14 +68,21 @@ def escape(text: str) -> str:
 
 def _section(section: ReportSection) -> list[str]:
     parts = [escape(paragraph) for paragraph in section.paragraphs]
-    parts += [latex_table(table) for table in section.tables if table.rows]
+    for table in section.tables:
+        if table.rows:
+            parts.append(latex_table(table))
+            parts += _items([*(f"{pair.mark}{pair.name}: {pair.text}" for pair in table.pairs), *table.notes])
     if section.code:
         lines = " \\\\\n".join(f"\\texttt{{{escape(line)}}}" for line in section.code)
         parts.append(f"{{\\raggedright {lines}\\par}}")
-    if section.items:
-        items = "\n".join(f"\\item {escape(item)}" for item in section.items)
-        parts.append(f"{{\\raggedright\\begin{{itemize}}\n{items}\n\\end{{itemize}}}}")
-    return parts
+    return [*parts, *_items(section.items)]
+
+
+def _items(lines: Sequence[str]) -> list[str]:
+    if not lines:
+        return []
+    items = "\n".join(f"\\item {escape(line)}" for line in lines)
+    return [f"{{\\raggedright\\begin{{itemize}}\n{items}\n\\end{{itemize}}}}"]
 
 
 def latex_table(table: ReportTable) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from oelm_core.report.cells import ReportTable
 from oelm_core.report.document import Report, ReportSection
-from oelm_core.report.tables import ReportTable
 
 _RULES = {"l": ":---", "r": "---:"}
 
@@ -22,6 +22,10 @@ def _section(section: ReportSection) -> list[str]:
             if table.title and table.title != section.heading:
                 parts.append(f"**{_text(table.title)}**")
             parts.append(markdown_table(table))
+            lines = [f"{pair.mark}{_text(pair.name)}: {_text(pair.text)}" for pair in table.pairs]
+            lines += map(_text, table.notes)
+            if lines:
+                parts.append("\n".join(f"- {line}" for line in lines))
     if section.code:
         parts.append("```bash\n" + "\n".join(section.code) + "\n```")
     if section.items:

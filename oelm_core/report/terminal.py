@@ -12,12 +12,12 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from oelm_core.compare.comparison import Comparison, Finding, Group
-from oelm_core.report import tables
-from oelm_core.report.selection import selection_lines
-from oelm_core.report.tables import GRADE_MARKS, References, ReportTable
+from oelm_core.report import gaps, tables
+from oelm_core.report.cells import GRADE_MARKS, PairLine, References, ReportTable
 from oelm_core.report.translations import Translations
 
 _STYLES = {"breaks": "bold red", "confounds": "yellow", "note": "dim"}
+_VERDICT_STYLES = {"met": "bold green", "missed": "bold red", "undecided": "bold yellow", None: "bold"}
 
 
 def terminal_report(comparison: Comparison, lang: str = "en") -> RichGroup:
@@ -27,8 +27,8 @@ def terminal_report(comparison: Comparison, lang: str = "en") -> RichGroup:
     if comparison.study:
         parts.append(Text(f"{comparison.study.title}: {comparison.study.question}", style="bold"))
     for group in comparison.groups:
-        parts += [Text(), *_group(group, translate, references)]
-    across = tables.across(comparison, translate)
+        parts += [Text(), *_group(group, comparison, translate, references)]
+    across = gaps.across(comparison, translate)
     if across.rows:
         parts += [Text(), FittingTable(across)]
     if comparison.published:
@@ -39,12 +39,14 @@ def terminal_report(comparison: Comparison, lang: str = "en") -> RichGroup:
     return RichGroup(*parts)
 
 
-def _group(group: Group, translate: Translations, references: References) -> list[RenderableType]:
-    parts: list[RenderableType] = [FittingTable(tables.results(group, translate, references))]
-    for pair in group.pairs:
-        verdict = "" if pair.verdict is None else f" Target {pair.verdict}: {pair.verdict_why}."
-        parts.append(Text(f"{pair.arm}: {pair.words}{verdict}"))
-    parts += [Text(line, style="dim") for line in selection_lines(group)]
+def _group(
+    group: Group, comparison: Comparison, translate: Translations, references: References
+) -> list[RenderableType]:
+    planned = comparison.study.seeds if comparison.study else ()
+    parts: list[RenderableType] = [FittingTable(gaps.results(group, translate, references, planned))]
+    against = gaps.contrasts(group, translate)
+    if against.rows:
+        parts += [Text(), FittingTable(against)]
     timing = tables.timing(group, translate, references)
     for title, table in (("Parameters", tables.parameters(group, translate)), ("Timing", timing)):
         if table.rows:
@@ -66,7 +68,7 @@ def _group(group: Group, translate: Translations, references: References) -> lis
 
 
 class FittingTable:
-    """Drops columns from the middle of a table until it fits the terminal; name, metric and gap stay longest."""
+    """Leaves out columns, in the order that the table says, until it fits; then its pairs and what stands under it."""
 
     def __init__(self, table: ReportTable, title: str | None = None) -> None:
         self.table, self.title = table, title or table.title
@@ -76,7 +78,8 @@ class FittingTable:
         rows = [table.columns, *table.rows]
         widths = [max(cell_len(row[column]) for row in rows) + 3 for column in range(len(table.columns))]
         kept = list(range(len(widths)))
-        droppable = [column for column in (5, 4, 6, 1, 9, 8, 7, 3) if 0 < column < len(widths)]
+        named = [table.columns.index(name) for name in table.narrow if name in table.columns]
+        droppable = [*named, *(column for column in reversed(kept[1:]) if column not in named)]
         while sum(widths[column] for column in kept) > options.max_width and droppable:
             kept.remove(droppable.pop(0))
         shown = RichTable(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
@@ -86,6 +89,12 @@ class FittingTable:
         for place, row in enumerate(table.rows):
             shown.add_row(*(Text(row[column]) for column in kept), style="bold" if place in table.strong else None)
         yield shown
+        yield from (_pair(pair) for pair in table.pairs)
+        yield from (Text(note, style="dim") for note in table.notes)
+
+
+def _pair(pair: PairLine) -> Text:
+    return Text.assemble((f"{pair.mark}{pair.name}:", _VERDICT_STYLES[pair.verdict]), f" {pair.text}")
 
 
 def findings_table(findings: Sequence[Finding]) -> RichTable:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oelm_core import formatting
-from oelm_core.formatting import metric_value, p_value, relative, size, step_time
+from oelm_core.formatting import metric_value, p_number, p_value, relative, size, step_time
 from oelm_core.registry import method_name
-from oelm_core.report.selection import selection_lines
+from oelm_core.report.cells import BORROWED, VERDICTS
+from oelm_core.report.notes import contrast_lines, decide_line, is_borrowed, is_in_noise, result_notes
+from oelm_core.report.translations import Translations
 from oelm_tui import glyphs
 from oelm_tui.render.config import as_text, flattened
 from oelm_tui.text import Line, Span, fit, heading, wrapped
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 NAME = 16
 GRADES = {"breaks": "bad", "confounds": "wait", "note": "faint"}
-VERDICTS = {"met": "ok", "missed": "bad", "undecided": "warn"}
+VERDICT_ROLES = {"met": "ok", "missed": "bad", "undecided": "wait"}
 Cells = list[list[Span]]
 
 
@@ -41,13 +43,14 @@ def result_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
     rows: list[tuple[str, Cells]] = [
         ("", [_title(arm, number) for number, arm in enumerate(arms)]),
         ("", [[(method_name(arm.method), "faint")] for arm in arms]),
-        (f"{group.metric} {better}", [_metric(group, arm, pair) for arm, pair in zip(arms, pairs, strict=True)]),
+        (f"{group.metric} {better}", [_metric(group, arm) for arm in arms]),
+        ("  gap", [_gap(group, pair) for pair in pairs]),
         ("  95 % interval", [_interval(pair) for pair in pairs]),
-        ("  significant?", [_significance(pair) for pair in pairs]),
+        ("  p", [_p(group, pair) for pair in pairs]),
         ("  target", [_verdict(pair) for pair in pairs]),
         ("  published", [_published(group, arm) for arm in arms]),
     ]
-    rows += [_measured(name, key, arms, pairs, show, delta) for name, key, show, delta in _MEASURED]
+    rows += [_measured(one, group, arms, pairs) for one in _MEASURED]
     lines: list[Line] = []
     for name, cells in rows:
         if not any(text.strip() for cell in cells for text, _ in cell):
@@ -59,8 +62,22 @@ def result_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
     return lines
 
 
+def verdict_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
+    """What was found comes first: each target's verdict with its reason, and what would decide the open ones."""
+    lines: list[Line] = []
+    for arm in arms:
+        pair = group.pair(arm.id)
+        if pair is not None and pair.verdict is not None:
+            words = f"{_sign(pair)} {VERDICTS[pair.verdict]}  {arm.id}: {pair.verdict_why}"
+            lines += wrapped(words, width, VERDICT_ROLES[pair.verdict], indent="")
+    decide = decide_line(group, Translations())
+    if decide:
+        lines += wrapped(decide, width, "label", indent="")
+    return [*lines, []] if lines else []
+
+
 def word_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
-    """What the statistics say in words, what is missing, and how much was tried."""
+    """What the statistics say in words, what the numbers rest on, and what is missing."""
     lines: list[Line] = []
     for arm in arms:
         pair = group.pair(arm.id)
@@ -68,8 +85,11 @@ def word_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
             lines += wrapped(f"{arm.id}: {pair.words}", width, "")
         for missing in arm.missing[:3]:
             lines += wrapped(f"{arm.id}: {missing}", width, "faint")
-    for line in selection_lines(group):
-        lines += wrapped(line, width, "faint")
+    for line in contrast_lines(group):
+        lines += wrapped(f"{line.name}: {line.text}", width, "")
+    decide = decide_line(group, Translations())  # stands above
+    for note in result_notes(group, Translations()):
+        lines += wrapped(note, width, "faint") if note != decide else []
     return lines
 
 
@@ -117,37 +137,53 @@ def difference_lines(arms: Sequence[Arm], width: int) -> list[Line]:
 
 
 def _title(arm: Arm, number: int) -> list[Span]:
-    seeds = f" ({len(arm.seeds)} seed{'s' * (len(arm.seeds) != 1)})"
+    lost = [f"{count} {what}" for count, what in ((arm.diverged, "diverged"), (arm.failed, "failed")) if count]
+    seeds = f" ({' + '.join([f'{len(arm.seeds)} seed' + 's' * (len(arm.seeds) != 1), *lost])})"
     sign = glyphs.signs.arms[number % 4]
     return [(f"{sign} {arm.id}", f"arm{number % 4}|bold"), (seeds, "faint")]
 
 
-def _metric(group: Group, arm: Arm, pair: Pair | None) -> list[Span]:
-    cell = [(_spread(arm.metric, lambda v: metric_value(group.metric, v, unit=True)), "label")]
-    if pair is not None and pair.delta is not None:
-        worse = (pair.delta > 0) == (group.direction == "lower") and pair.delta != 0
-        cell.append((f"  {formatting.gap(group.metric, pair.delta)}", "bad" if worse else "ok"))
-        cell.append((" worse" if worse else " better" if pair.delta else " equal", "faint"))
-    return cell
+def _metric(group: Group, arm: Arm) -> list[Span]:
+    return [(_spread(arm.metric, lambda v: metric_value(group.metric, v, unit=True)), "label")]
+
+
+def _gap(group: Group, pair: Pair | None) -> list[Span]:
+    """Coloured only where seeds say that it is unlikely to be chance."""
+    if pair is None or pair.delta is None:
+        return [("", "")]
+    worse = (pair.delta > 0) == (group.direction == "lower") and pair.delta != 0
+    clear = pair.p_adjusted is not None and pair.p_adjusted < 0.05
+    role = "" if not clear else "bad" if worse else "ok"
+    side = " worse" if worse else " better" if pair.delta else " equal"
+    return [(formatting.gap(group.metric, pair.delta), role), (side, "faint")]
 
 
 def _interval(pair: Pair | None) -> list[Span]:
-    if pair is None or pair.interval is None:
+    if pair is None or pair.delta is None:
         return [("", "")]
-    return [(formatting.interval(pair.metric, pair.interval), "")]
+    if pair.interval is None:
+        return [("unknown", ""), (" (one seed)", "faint")]
+    borrowed = [(f" {BORROWED}", "faint")] if is_borrowed(pair) else []
+    return [(formatting.interval(pair.metric, pair.interval), ""), *borrowed]
 
 
-def _significance(pair: Pair | None) -> list[Span]:
+def _p(group: Group, pair: Pair | None) -> list[Span]:
     if pair is None or pair.p is None:
         return [("", "")]
-    return [("yes, " if pair.p < 0.05 else "no, ", ""), (p_value(pair.p), "faint")]
+    adjusted = (
+        f"  adjusted {p_number(pair.p_adjusted)}" if pair.p_adjusted is not None and group.family_size > 1 else ""
+    )
+    return [(p_value(pair.p), ""), (adjusted, "")]
+
+
+def _sign(pair: Pair) -> str:
+    return {"met": glyphs.signs.good, "missed": glyphs.signs.bad}.get(pair.verdict or "", "?")
 
 
 def _verdict(pair: Pair | None) -> list[Span]:
     if pair is None or pair.verdict is None:
         return [("", "")]
-    sign = {"met": glyphs.signs.good, "missed": glyphs.signs.bad}.get(pair.verdict, "?")
-    return [(f"{sign} {pair.verdict}", VERDICTS[pair.verdict]), (f"  {pair.verdict_why.partition(':')[0]}", "faint")]
+    return [(f"{_sign(pair)} {VERDICTS[pair.verdict]}", VERDICT_ROLES[pair.verdict])]
 
 
 def _published(group: Group, arm: Arm) -> list[Span]:
@@ -159,30 +195,37 @@ def _published(group: Group, arm: Arm) -> list[Span]:
     return [(metric_value(group.metric, value, unit=True), ""), (f"  {short}", "faint")]
 
 
-_MEASURED: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
-    ("trainable", "trainable", formatting.whole, "parameter_saving"),
-    ("per step", "step_time", step_time, "step_time_delta"),
-    ("whole run", "seconds", formatting.duration, "seconds_delta"),
-    ("peak memory", "memory", size, "memory_delta"),
-    ("checkpoint", "checkpoint_bytes", size, ""),
+class _Measured(NamedTuple):
+    name: str
+    key: str
+    show: Callable[[float], str]
+    change: str = ""
+    """The pair's change in it."""
+
+
+_MEASURED = (
+    _Measured("trainable", "trainable", formatting.whole, "parameter_saving"),
+    _Measured("per step", "step_time", step_time, "step_time_delta"),
+    _Measured("whole run", "seconds", formatting.duration, "seconds_delta"),
+    _Measured("peak memory", "memory", size, "memory_delta"),
+    _Measured("checkpoint", "checkpoint_bytes", size),
 )
 
 
-def _measured(
-    name: str, key: str, arms: Sequence[Arm], pairs: Sequence[Pair | None], show: Callable[[float], str], delta: str
-) -> tuple[str, Cells]:
+def _measured(one: _Measured, group: Group, arms: Sequence[Arm], pairs: Sequence[Pair | None]) -> tuple[str, Cells]:
     cells: Cells = []
     for arm, pair in zip(arms, pairs, strict=True):
-        cell = [(_spread(arm.measures.get(key), show), "")]
-        value = getattr(pair, delta, None) if pair is not None and delta else None
-        if value is not None:
-            value = -value if delta == "parameter_saving" else value
-            cell.append((f"  {relative(value)}", "faint"))
+        cell = [(_spread(arm.measures.get(one.key), one.show), "")]
+        value = getattr(pair, one.change, None) if pair is not None and one.change else None
+        if pair is not None and value is not None:
+            value = -value if one.change == "parameter_saving" else value
+            noise = ", in the noise" if one.key == "step_time" and is_in_noise(group, pair) else ""
+            cell.append((f"  {relative(value)}{noise}", "faint"))
         cells.append(cell)
-    return name, cells
+    return one.name, cells
 
 
 def _spread(measure: Measure | None, show: Callable[[float], str]) -> str:
     if measure is None:
         return ""
-    return show(measure.mean) + (f" ± {show(measure.std)}" if measure.std is not None else "")
+    return formatting.with_spread(measure.mean, measure.std or None, show)  # no "87,874 ± 0"

@@ -18,7 +18,14 @@ from oelm_core.report import FORMATS, format_of_file, render
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings, hints
 from oelm_tui.charts.plot import PlotCurve
-from oelm_tui.render.comparison import difference_lines, fairness_lines, result_lines, shown_arms, word_lines
+from oelm_tui.render.comparison import (
+    difference_lines,
+    fairness_lines,
+    result_lines,
+    shown_arms,
+    verdict_lines,
+    word_lines,
+)
 from oelm_tui.screens.dialogs import Form
 from oelm_tui.snapshots.background import BackgroundThread
 from oelm_tui.snapshots.comparing import Compared, CompareRequest, Page, compare, pages
@@ -178,7 +185,7 @@ class Compare(Screen[None]):
             self.query_one(CurveChart).show([], "", False)
             return
         width, arms = max(40, results.size.width), self.arms
-        lines = result_lines(group, arms, width)
+        lines = [*verdict_lines(group, arms, width), *result_lines(group, arms, width)]
         hidden = len(group.arms) - len(arms)
         if hidden > 0:
             words = "1 more arm: o brings it in" if hidden == 1 else f"{hidden} more arms: o brings them in"
@@ -200,11 +207,14 @@ class Compare(Screen[None]):
         name = names[self._quantity % len(names)]
         drawn = []
         for number, arm in enumerate(arms):
-            for curve in arm.curves.get(name, ())[:1]:
-                xs, ys = array("d", (p[0] for p in curve.points)), array("d", (p[1] for p in curve.points))
+            points = arm.mean_curve(name)
+            if points:
+                xs, ys = array("d", (p[0] for p in points)), array("d", (p[1] for p in points))
                 drawn.append(PlotCurve(arm.id, xs, ys, f"arm{number % 4}", glyphs.signs.arms[number % 4]))
         titles = {"loss": "validation loss", "train_loss": "training loss"}
-        below = f"v {names.index(name) + 1}/{len(names)}  seed {arms[0].seeds[0] if arms and arms[0].seeds else '?'}"
+        seeds = {seed for arm in arms for seed in arm.seeds}
+        of = f"seed {min(seeds)}" if len(seeds) == 1 else "mean over seeds"
+        below = f"v {names.index(name) + 1}/{len(names)}  {of}"
         chart.show(drawn, titles.get(name, f"validation {name}"), metric_named(name).is_share, below)
 
     def _show_part(self) -> None:

@@ -33,7 +33,9 @@ def test_the_selected_run_is_compared_with_its_baseline(lab):
         assert "91.17 %" in text
         assert "-1.72 pp" in text
         assert "worse" in text
-        assert "yes, p = 0.008" in text
+        assert "unknown (one seed)" in text
+        assert "? not decided" in text
+        assert "To decide, or to learn how many seeds it takes: oelm run sst2-baseline" in text
         assert "confounds" in text
         assert "learning rate" in text.lower()
         await press(pilot, "right")

@@ -118,9 +118,10 @@ def test_a_metric_is_compared_by_its_own_function(tables: None, tmp_path: Path) 
     run("A metric")
     pair = compared(tmp_path, "errors", baseline=0.1, arm=0.25)
     assert (pair.kind, pair.direction, pair.delta) == ("points", "lower", pytest.approx(0.15))
-    assert pair.interval is not None
-    assert 0 < pair.interval[0] < pair.delta < pair.interval[1]
-    assert [test.estimate for test in pair.tests if test.over == "examples"] == [pytest.approx(0.15)]
+    assert pair.models is not None
+    assert pair.models.interval is not None
+    assert pair.models.estimate == pytest.approx(0.15)
+    assert 0 < pair.models.interval[0] < 0.15 < pair.models.interval[1]
 
 
 def test_a_metric_that_is_no_share_is_compared_as_a_ratio_of_its_own(tables: None, tmp_path: Path) -> None:
@@ -128,14 +129,15 @@ def test_a_metric_that_is_no_share_is_compared_as_a_ratio_of_its_own(tables: Non
     SCORES["cost"] = lambda table: 10 * table[..., 0, 1] + table[..., 1, 0]
     pair = compared(tmp_path, "cost", baseline=220, arm=550)
     assert (pair.kind, pair.delta) == ("relative", pytest.approx(1.5))
-    assert pair.interval is not None
-    assert 0 < pair.interval[0] < pair.delta < pair.interval[1]
+    assert pair.models is not None
+    assert pair.models.interval is not None
+    assert 0 < pair.models.interval[0] < 1.5 < pair.models.interval[1]
 
 
 def test_a_metric_nobody_can_compute_again_has_no_interval(tables: None, tmp_path: Path) -> None:
     METRICS["errors"] = Metric("errors", higher_is_better=False, is_share=True, short="err")
     pair = compared(tmp_path, "errors", baseline=0.1, arm=0.25)
-    assert (pair.delta, pair.interval, pair.p) == (pytest.approx(0.15), None, None)
+    assert (pair.delta, pair.interval, pair.p, pair.models) == (pytest.approx(0.15), None, None, None)
 
 
 def test_a_data_set_is_listed(tables: None) -> None:

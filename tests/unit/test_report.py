@@ -61,7 +61,8 @@ def test_the_demo_study_is_reported_as_in_its_golden_file(comparison, layout):
 
 def test_a_study_report_has_all_its_parts_in_order(comparison):
     headings = re.findall(r"^## (.*)$", render(comparison, "markdown"), re.M)
-    wanted = ["Question", "Recipe", "Results", "Fairness", "Curves", "Significance", "How to reproduce"]
+    tests = ["The method (over seeds)", "Two trained models (says nothing about the method)"]
+    wanted = ["Question", "Recipe", "Results", "Fairness", "Curves", *tests, "How to reproduce"]
     assert [heading for heading in headings if heading in wanted] == wanted
     assert headings.index("Fairness") == headings.index("Results") + 1
 
@@ -75,8 +76,8 @@ def test_markdown_tables_have_as_many_cells_in_every_row(comparison):
 
 
 def test_markdown_shows_names_with_stars_and_bars_as_they_are():
+    from oelm_core.report.cells import ReportTable
     from oelm_core.report.markdown import markdown_table
-    from oelm_core.report.tables import ReportTable
 
     text = markdown_table(ReportTable("t", ("a",), "l", (("x|y_z*<b>",),)))
     assert r"x\|y\_z\*\<b\>" in text
@@ -124,7 +125,7 @@ def test_csv_has_one_row_an_arm_with_the_numbers_of_the_comparison(comparison):
 
 def test_json_is_the_comparison(comparison):
     content = json.loads(render(comparison, "json"))
-    assert content["schema"] == 1
+    assert content["schema"] == 2
     assert content["study"]["id"] == "demo"
     assert [group["dataset"] for group in content["groups"]] == ["reviews", "stories"]
 

@@ -1,0 +1,117 @@
+"""What stands beside a table in sentences: each pair and its verdict, what would decide, what the numbers rest on."""
+
+from __future__ import annotations
+
+import math
+
+from oelm_core.compare.comparison import Group, Pair
+from oelm_core.formatting import listed, percent, points, relative, rough_duration
+from oelm_core.metric import metric_named
+from oelm_core.report.cells import BORROWED, VERDICTS, PairLine
+from oelm_core.report.selection import selection_lines
+from oelm_core.report.translations import Translations
+
+
+def pair_lines(group: Group, translate: Translations) -> tuple[PairLine, ...]:
+    """One for each arm with a baseline: what may be said of the method, the verdict on its target, and why."""
+    return tuple(PairLine(pair.arm, pair.verdict, _with_verdict(pair, translate)) for pair in group.pairs)
+
+
+def contrast_lines(group: Group) -> tuple[PairLine, ...]:
+    return tuple(PairLine(f"{pair.arm} against {pair.baseline}", None, pair.words) for pair in group.contrasts)
+
+
+def _with_verdict(pair: Pair, translate: Translations) -> str:
+    if pair.verdict is None:
+        return pair.words
+    return f"{pair.words} {translate('Target')} {translate(VERDICTS[pair.verdict])}: {pair.verdict_why}."
+
+
+def decide_line(group: Group, translate: Translations) -> str | None:
+    """The one command that would decide what is open, with its time here."""
+    found = group.decide
+    if found is None:
+        return None
+    known = any(pair.seeds_needed for pair in group.pairs if pair.verdict == "undecided")
+    lead = translate("To decide" if known else "To decide, or to learn how many seeds it takes")
+    time = f" (about {rough_duration(found.seconds)})" if found.seconds else ""
+    return f"{lead}: {found.command}{time}"
+
+
+def basis_line(group: Group) -> str:
+    """Where the headline numbers come from."""
+    if group.basis == "test":
+        return f"Numbers: {group.metric}, test set."
+    if group.basis == "cross-fitted":
+        return f"Numbers: {group.metric}, validation, cross-fitted (chosen on one half, scored on the other)."
+    most = max((arm.mean("validations") or 0 for arm in group.arms), default=0)
+    among = f"the best of {most:.0f}, chosen" if most > 1 else "chosen"
+    return f"Numbers: {group.metric}, best validation (flatters: {among} on the very examples it is scored on)."
+
+
+def calibration_line(group: Group) -> str:
+    """What is known of the lab's own false alarms with these recipes."""
+    if not group.calibration:
+        baseline = group.arm(group.baseline).preset if group.baseline else "PRESET"
+        return f"No calibration of these recipes: oelm calibrate {baseline}"
+    is_share = metric_named(group.metric).is_share
+    parts = []
+    for one in group.calibration:
+        alarms = f", {percent(one.false_alarms, 1)} false alarms" if one.false_alarms is not None else ""
+        width = points(one.spread) if is_share else relative(one.spread)
+        parts.append(f"{one.preset} with itself, {one.seeds} seeds{alarms}, seeds spread {width.lstrip('+')}")
+    return f"Calibrated: {'; '.join(parts)}."
+
+
+def family_line(group: Group) -> str | None:
+    """How many comparisons p is adjusted for."""
+    tested = any(pair.p is not None for pair in (*group.pairs, *group.contrasts))
+    if not tested or group.family_size < 2:
+        return None
+    return f"p adjusted for {group.family_size} comparisons (Holm)."
+
+
+def result_notes(group: Group, translate: Translations) -> tuple[str, ...]:
+    """The lines under the table of results, but for those of its pairs."""
+    if not group.pairs:
+        return (basis_line(group), *selection_lines(group))
+    rests_on = [basis_line(group), family_line(group), calibration_line(group)]
+    lines = [decide_line(group, translate), _borrowed_line(group), " ".join(filter(None, rests_on))]
+    return tuple(line for line in (*lines, *selection_lines(group)) if line)
+
+
+def is_borrowed(pair: Pair) -> bool:
+    """Whether the interval of a pair with one seed rests on a spread of seeds that was seen elsewhere."""
+    return pair.p is None and pair.interval is not None
+
+
+def _borrowed_line(group: Group) -> str | None:
+    borrowing = [pair for pair in (*group.pairs, *group.contrasts) if is_borrowed(pair)]
+    if not borrowing:
+        return None
+    names = [name for pair in borrowing for name in pair.spread_from or _sides_with_seeds(group, pair)]
+    return f"{BORROWED} one seed: the interval borrows the spread of seeds from {listed(list(dict.fromkeys(names)))}."
+
+
+def _sides_with_seeds(group: Group, pair: Pair) -> list[str]:
+    return [name for name in (pair.baseline, pair.arm) if len(group.arm(name).seeds) > 1]
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def is_in_noise(group: Group, pair: Pair) -> bool:
+    """Whether a gap in time per step is no larger than identical work shows."""
+    if pair.step_time_delta is None or group.timing_noise is None:
+        return False
+    return abs(math.log1p(pair.step_time_delta)) <= math.log1p(group.timing_noise)
+
+
+def timing_notes(group: Group, translate: Translations) -> tuple[str, ...]:
+    if all(pair.step_time_delta is None for pair in group.pairs):
+        return ()
+    lead = "Gaps are between runs that followed one another."
+    if group.timing_noise is None:
+        return (f"{lead} The noise of this machine is not known: it takes two pairs of runs with identical work.",)
+    floor = relative(group.timing_noise).lstrip("+")
+    return (f"{lead} Identical work differs by up to {floor} here; a smaller gap is {translate('in the noise')}.",)
