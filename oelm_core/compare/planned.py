@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ANY = ""
 """A study's file names presets and seeds; what their settings were when it was run, nobody wrote down."""
+DELETED = "ran as planned, deleted once the result was known"
 SLACK = 1.0
 """Seconds by which two clocks may differ."""
 
@@ -41,7 +42,10 @@ def plan_behind(study: Study, ledger: Ledger) -> PlanBehind:
 
 
 def hold_against_plan(group: Group, behind: PlanBehind, tried: Sequence[Tried]) -> tuple[Registered, list[Finding]]:
-    """(what the table says about its plan, a finding for each deviation)."""
+    """(what the table says about its plan, a finding for each deviation).
+
+    Deleted seeds are deviations without a finding of their own: the audit of what was tried grades them.
+    """
     found = [*_registration(group, behind, tried)]
     if behind.plan is not None:
         for planned in behind.plan.arms:
@@ -52,9 +56,8 @@ def hold_against_plan(group: Group, behind: PlanBehind, tried: Sequence[Tried]) 
                 found += _arm(group, planned, behind.plan, tried)
     sentences = tuple(finding.sentence.rstrip(".") for finding in found)
     registered = behind.registered
-    return Registered(
-        registered.hash if registered else None, registered.when if registered else None, sentences
-    ), found
+    said = Registered(registered.hash if registered else None, registered.when if registered else None, sentences)
+    return said, [finding for finding in found if DELETED not in finding.why]
 
 
 def _finding(grade: Grade, arms: Sequence[str], why: str, settle: str | None = None) -> Finding:
@@ -155,7 +158,7 @@ def _fates(arm: Arm, missing: Sequence[int], tried: Sequence[Tried]) -> Iterator
 
 def _fate(runs: Sequence[Tried]) -> tuple[Grade, str]:
     if any(one.deleted and one.told_something for one in runs):
-        return "breaks", "ran as planned, deleted once the result was known"
+        return "breaks", DELETED
     if any(one.state in LIVE for one in runs):
         return "note", "planned, not finished yet"
     if any(one.state == "failed" for one in runs):

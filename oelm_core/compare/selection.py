@@ -73,7 +73,7 @@ def _search_findings(group: Group, tried: Sequence[Tried], ledger: Ledger, study
         ours, theirs = _search(arm, tried), _search(base, tried)
         yield from _unequal(arm, base, ours, theirs, study)
         if not hidden[arm.id] and ours.deleted >= SEVERAL * max(1, theirs.deleted):
-            why = f"{_runs(ours.deleted)} of {arm.id} were deleted, {theirs.deleted or 'none'} of {base.id}: "
+            why = f"{_runs(ours.deleted)} of {arm.id} were deleted and {theirs.deleted or 'none'} of {base.id}: "
             yield Finding("confounds", "search", (base.id, arm.id), f"{why}what is left may be what looked best.")
 
 
@@ -100,26 +100,31 @@ def _not_shown(group: Group, arm: Arm, tried: Sequence[Tried]) -> Iterator[Findi
     gone = [one for one in same if one.deleted]
     other_seeds = [one for one in gone if one.seed not in arm.seeds]
     if other_seeds:
-        why = f"{_runs(len(other_seeds))} of {arm.id} with the configuration shown here were deleted "
+        why = f"{_runs(len(other_seeds))} of {arm.id} with the configuration shown here {_were(other_seeds)} deleted "
         why += f"({_seeds(other_seeds)}{_scores(other_seeds, group.metric)}): the seeds that are left were chosen."
-        again = f"oelm run {arm.preset} --seeds {','.join(map(str, _numbers(other_seeds)))}"
+        again = " ".join(["oelm run", arm.preset, *(f"--seed {seed}" for seed in _numbers(other_seeds))])
         yield Finding("breaks", "search", (arm.id,), why, again if arm.id == arm.preset else None)
     repeated = [one for one in gone if one.seed in arm.seeds]
     if repeated:
-        why = f"{_runs(len(repeated))} of {arm.id} were deleted and their seeds run again ({_seeds(repeated)}"
+        why = f"{_runs(len(repeated))} of {arm.id} {_were(repeated)} deleted and run again ({_seeds(repeated)}"
         yield Finding(
             *("confounds", "search", (arm.id,)),
             f"{why}{_scores(repeated, group.metric)}): a seed that is run until it looks good proves nothing.",
         )
     left_out = [one for one in same if not one.deleted and one.state == "finished" and one.seed not in arm.seeds]
     if left_out:
-        why = f"{_runs(len(left_out))} of {arm.id} with the configuration shown here are not among those compared "
+        are = "is" if len(left_out) == 1 else "are"
+        why = f"{_runs(len(left_out))} of {arm.id} with the configuration shown here {are} not among those compared "
         why += f"({_seeds(left_out)}{_scores(left_out, group.metric)}): the seeds were chosen."
         yield Finding("confounds", "search", (arm.id,), why, f"oelm compare {' '.join(one.id for one in left_out)} ...")
 
 
 def _runs(count: int) -> str:
     return f"{count} run{'s' * (count != 1)}"
+
+
+def _were(tried: Sequence[Tried]) -> str:
+    return "was" if len(tried) == 1 else "were"
 
 
 def _configurations(count: int) -> str:

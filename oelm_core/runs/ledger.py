@@ -204,8 +204,10 @@ def read_ledger(root: Path | None = None) -> Ledger:
     head = _head(path)  # first: what it names is then surely among the lines
     try:
         content = path.read_bytes()
-    except OSError:
+    except FileNotFoundError:
         content = b""
+    except OSError as error:
+        return Ledger(path, [], [f"it cannot be read: {error.strerror}"])
     lines = content.split(b"\n")
     if not lines[-1]:
         lines.pop()

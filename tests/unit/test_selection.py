@@ -276,9 +276,13 @@ def test_what_became_of_a_missing_seed_is_told(lab: Lab) -> None:
     lab.delete(lab.run(OELM, 43, score=0.7))
     lab.run(OELM, 44, state="failed", reason="nonfinite")
     lab.run(OELM, 45, state="running", reason=None)
-    grades = {finding.why: finding.grade for finding in about(lab.table(), "registration")}
+    group = lab.table()
+    assert group.registered is not None
+    assert "rev-oelm, seed 43: ran as planned, deleted once the result was known" in group.registered.deviations
+    [deleted] = [finding for finding in about(group, "search") if finding.grade == "breaks"]
+    assert (deleted.why[:17], deleted.settle_with) == ("1 run of rev-oelm", "oelm run rev-oelm --seed 43")
+    grades = {finding.why: finding.grade for finding in about(group, "registration")}
     assert grades == {
-        "rev-oelm, seed 43: ran as planned, deleted once the result was known.": "breaks",
         "rev-oelm, seed 44: planned, failed (nonfinite).": "confounds",
         "rev-oelm, seed 45: planned, begun, not finished.": "confounds",  # its runner is of another machine
         "rev-oelm, seed 46: planned, never run.": "note",
