@@ -17,7 +17,9 @@ from oelm_core.registry import FAMILIES, INITIALISERS, architectures
 MOST = 10**12
 """More than any count in a recipe: what is beyond is a slip, and must not get as far as an allocation."""
 Positive = Annotated[int, Field(gt=0, le=MOST)]
-Seed = Annotated[int, Field(ge=-(2**31), lt=2**32)]
+SEEDS = range(-(2**63), 2**63)
+"""What torch's generator takes, and a number of 64 bits holds."""
+Seed = Annotated[int, Field(ge=SEEDS.start, lt=SEEDS.stop)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 

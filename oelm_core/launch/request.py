@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from oelm_core.config import Experiment, as_dict, config_hash, override
+from oelm_core.config.sections import SEEDS
+from oelm_core.errors import BadInput
 from oelm_core.launch import launcher as launchers
 from oelm_core.provenance import code_state, package_versions
 from oelm_core.recipe import HASH_FORM
@@ -96,6 +98,9 @@ class LaunchRequest(Struct, frozen=True):
     def experiments(self, catalogue: Catalogue) -> list[Experiment]:
         """The arms with the settings applied; BadInput with one sentence when they do not fit."""
         launchers.check_launcher(self.launcher, self.slurm)
+        for seed in self.seeds:
+            if seed not in SEEDS:
+                raise BadInput(f"seed {seed} is out of bounds; it should be a number of 64 bits.")
         names = catalogue.study(self.study).arms if self.study else self.presets
         return [override(catalogue.named(name), self.settings) for name in names]
 

@@ -200,6 +200,16 @@ def test_markup_in_a_title_is_shown_as_it_is_written(tmp_path, monkeypatch, caps
         assert title in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("seed", [str(-(2**63) - 1), str(2**63), "9" * 30])
+def test_a_seed_out_of_bounds_starts_nothing(tmp_path, monkeypatch, capsys, seed):
+    monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["oelm", "run", "demo-gpt-oelm", f"--seed={seed}"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert (end.value.code, list(tmp_path.iterdir())) == (2, [])
+    assert "out of bounds; it should be a number of 64 bits" in capsys.readouterr().err
+
+
 # -- mutations ---------------------------------------------------------------------------------------------------------
 
 RAW = (
