@@ -108,10 +108,10 @@ def _prepared_places(data: Data | None, wanted: str, split: str | None) -> list[
         folder = Path(wanted).expanduser()
         names = [split] if split else ["test", "validation"]
         return [place for name in names for place in ((folder, name), (folder / name, name))]
-    if data is None or wanted != "test":
+    if data is None:
         return []
     folder = Path(data.path).expanduser() if data.path else sets.kept_folder(data.name)
-    return [(folder / "test", "test")]
+    return [(folder / wanted, wanted)]
 
 
 def _scored_source(data: Data, wanted: str, split: str | None, key: str) -> Source[str]:

@@ -53,11 +53,12 @@ def prepare(
     if experiment is None and named and not path:
         data.max_tokens = named.max_tokens
     sources = text_sources(name, path, data.text, partly=data.max_tokens is not None)
-    test = _test_source(name, path, data.text)
+    held_out = HeldOut.of(data)
+    scored = _scored_sources(name, path, data.text, own_validation=held_out is not None)
     try:
-        write_tokens(folder, name, sources, loaded, HeldOut.of(data), progress, data.max_tokens)
-        if test is not None:  # in a folder of its own: one that was prepared before there was a test stays as it is
-            write_tokens(folder / "test", name, {"test": test}, loaded, progress=progress)
+        write_tokens(folder, name, sources, loaded, held_out, progress, data.max_tokens)
+        for split, source in scored.items():  # each in a folder of its own: what was prepared before stays as it is
+            write_tokens(folder / split, name, {split: source}, loaded, progress=progress)
         return folder
     except OSError as error:
         raise Refused(
@@ -121,14 +122,18 @@ def split_source(name: str, split: str) -> Source[str]:
     return _hub_source(name, place, partly=False)
 
 
-def _test_source(name: str, path: str | None, columns: list[str] | None) -> Source[str] | None:
-    """The text that `data.test: test` means, where there is one."""
+def _scored_sources(
+    name: str, path: str | None, columns: list[str] | None, own_validation: bool
+) -> dict[str, Source[str]]:
+    """What `data.test` may name: the test split, and a set's own validation split where the recipe makes another."""
+    wanted = ("test", "validation") if own_validation else ("test",)
     folder = sets.local_files(name, path)
     if folder is None:
-        return split_source(name, "test") if sets.known_set(name).test else None
-    if folder.is_file() or "test" not in (splits := files.find_splits(folder, READABLE)):
-        return None
-    return documents_of(splits["test"], (columns or ["text"])[0])
+        named = sets.known_set(name)
+        there = {**named.splits, "test": named.test}
+        return {split: split_source(name, split) for split in wanted if there.get(split)}
+    splits = {} if folder.is_file() else files.find_splits(folder, READABLE)
+    return {split: documents_of(splits[split], (columns or ["text"])[0]) for split in wanted if split in splits}
 
 
 def _hub_source(name: str, place: sets.Split, partly: bool) -> Source[str]:

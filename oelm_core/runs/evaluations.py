@@ -12,6 +12,8 @@ from oelm_core.runs.folder import RunFolder, numbered, read_record
 from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.runs.schema import LaterScore, Losses, Misfit, Predictions, Result, RunRecord, Sample, decode
 
+SCORE = "score.json"
+"""In test/: the score as result.json repeats it. A run that ended between the two does not look a second time."""
 TAIL = 4_000_000
 """Bytes looked at from the end of samples.jsonl."""
 _STEP_FILE = re.compile(r"^step-(\d+)\.json$")

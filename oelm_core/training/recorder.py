@@ -14,10 +14,20 @@ from torch import Tensor
 from oelm_core.config import Experiment
 from oelm_core.formatting import exact_duration
 from oelm_core.method.attention_stats import is_of_batch
-from oelm_core.runs.evaluations import step_file, step_of
-from oelm_core.runs.folder import RunFolder, replace_file
+from oelm_core.runs.evaluations import SCORE, step_file, step_of
+from oelm_core.runs.folder import RunFolder, read_record, replace_file
 from oelm_core.runs.metrics_file import MetricsWriter, cut_lines
-from oelm_core.runs.schema import Misfit, Predictions, Result, Sample, WorkerProgress, decode, decode_metric, encode
+from oelm_core.runs.schema import (
+    Misfit,
+    Predictions,
+    Result,
+    Sample,
+    TestScore,
+    WorkerProgress,
+    decode,
+    decode_metric,
+    encode,
+)
 from oelm_core.training.evaluation import Evaluation
 
 PROGRESS_EVERY = 0.5  # seconds
@@ -168,6 +178,9 @@ def cut_after(folder: RunFolder, step: int, eval_due: bool = False) -> None:
             made_at = step_of(file)
             if made_at is None or made_at > evaluated:
                 file.unlink()
+    scored = read_record(folder.test / SCORE, TestScore)
+    if scored is not None and scored.step > evaluated:  # those weights come again, not to the last bit on every device
+        shutil.rmtree(folder.test)
     for look in (folder.path / "attention").glob("step-*.json"):
         if (step_of(look) or 0) > evaluated:
             look.unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oelm_core.runs import ledger
+from oelm_core.runs.evaluations import SCORE
 from oelm_core.runs.folder import RunFolder, read_record, replace_file, write_record
 from oelm_core.runs.schema import Predictions, RunRecord, TestScore, encode
 from oelm_core.training import checkpoint
@@ -13,9 +14,6 @@ from oelm_core.training.evaluation import Evaluation, TestText
 
 if TYPE_CHECKING:
     from oelm_core.training.session import Session
-
-SCORE = "score.json"
-"""The score as result.json repeats it: a run ended between the two does not look a second time."""
 
 
 def score_test(s: Session) -> TestScore | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,18 @@ import pytest
 
 from oelm_core.config import as_dict, config_hash
 from oelm_core.config.limits import known_examples
-from oelm_core.data import classification
+from oelm_core.data import classification, language, prepare
 from oelm_core.data.tokenizers import demo_tokenizer
 from oelm_core.errors import BadInput
 from oelm_core.runs import evaluations
-from oelm_core.runs.folder import RunFolder, create
+from oelm_core.runs.folder import RunFolder, create, write_record
 from oelm_core.runs.ledger import read_ledger
 from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.runs.schema import Result, RunRecord, TestScore, Tuning
-from oelm_core.training.supervision import StopRequest
+from oelm_core.training.evaluation import TestText
+from oelm_core.training.recorder import cut_after
+from oelm_core.training.sentence_scores import SentenceScorer
+from oelm_core.training.supervision import Interrupted, StopRequest
 from oelm_core.training.worker import train_run
 from tests.training_runs import BERT, GPT, experiment, run_folder, texts
 
@@ -226,3 +230,51 @@ def test_a_run_without_a_test_says_nothing_of_one(data: Path, lab: Path) -> None
     assert result.test is None
     assert not folder.test.exists()
     assert looks(lab) == []
+
+
+def test_a_stop_while_the_test_is_scored_leaves_it_to_a_resume(
+    data: Path, lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run_folder(lab, experiment(BERT, data, "data.test=held-out 0.2", "train.max_steps=2"))
+    stop = StopRequest()
+
+    def stopped(model: object, ranks: object, precision: object, stop: StopRequest) -> None:
+        stop.request(signal.SIGTERM)
+        raise Interrupted
+
+    text = TestText("held-out 0.2", 18, "0", stopped)  # type: ignore[arg-type]
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceScorer, "test_text", lambda *given: text)
+        outcome, _ = train_run(folder, stop)
+    assert (outcome.state, outcome.message) == ("stopped", "stopped at step 2 of 2 with a checkpoint")
+    assert looks(lab) == []
+    outcome, _ = train_run(folder, StopRequest())
+    assert outcome.state == "finished"
+    assert score_of(folder).examples == 18
+
+
+def test_a_score_past_the_step_resumed_from_goes_with_what_else_was_recorded(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.test.mkdir()
+    kept = TestScore(values={}, step=8, examples=1, source="test", fingerprint="f")
+    write_record(folder.test / evaluations.SCORE, kept)
+    cut_after(folder, 8)
+    assert folder.test.exists()
+    cut_after(folder, 6)
+    assert not folder.test.exists()
+
+
+def test_what_a_language_recipe_holds_out_leaves_the_own_validation_text_for_the_test(
+    data: Path, tmp_path: Path
+) -> None:
+    settings = ("data.name=own", "data.validation=random", "data.validation_fraction=0.2", "data.test=validation")
+    exp = experiment(GPT, data, *settings)
+    tokenizer = demo_tokenizer()
+    raw = language.load(exp, tokenizer, tmp_path / "cache")
+    assert raw.test is not None
+    prepared = prepare.prepare(exp, tmp_path / "prepared")
+    assert sorted(one.name for one in prepared.iterdir() if one.is_dir()) == ["validation"]
+    again = language.load(experiment(GPT, data, *settings, f"data.path={prepared}"), tokenizer, tmp_path / "cache")
+    assert again.test is not None
+    assert np.array_equal(again.test, raw.test)
+    assert not np.array_equal(again.test, again.validation)
