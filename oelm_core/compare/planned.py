@@ -102,7 +102,7 @@ def _extends(plan: Plan, earlier: Plan) -> bool:
 
 def _arm(group: Group, planned: PlannedArm, plan: Plan, tried: Sequence[Tried]) -> Iterator[Finding]:
     everyone = [arm for arm in group.arms if arm.preset.lower() == planned.preset.lower()]
-    there = _own(everyone, tried)
+    there = [arm for arm in everyone if arm in _own(everyone, tried) or arm.config_hash == planned.config_hash]
     if everyone and not there:
         return
     if not any(arm.metric for arm in there):
@@ -120,7 +120,7 @@ def _arm(group: Group, planned: PlannedArm, plan: Plan, tried: Sequence[Tried]) 
 
 
 def _own(arms: Sequence[Arm], tried: Sequence[Tried]) -> list[Arm]:
-    """Without tuned arms, whose tuning is their plan, and imported ones, which have none."""
+    """Without tuned arms, whose plan is registered when their setting is chosen, and imported ones, which have none."""
     imported = {one.id for one in tried if one.imported}
     return [arm for arm in arms if not arm.tuning and not imported.intersection(arm.runs)]
 

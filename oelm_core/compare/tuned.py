@@ -133,7 +133,7 @@ def _more_fresh_seeds(group: Group, runs: Sequence[Run], more: int) -> str | Non
     there = sorted({seed for arm in group.arms for seed in arm.seeds})
     used = {run.seed for run in runs if run.tuning and run.tuning.id in tunings}
     first = max(used | set(there)) + 1
-    asked = [word for seed in (*there, *range(first, first + more)) for word in ("--fresh-seed", str(seed))]
+    asked = "--fresh-seeds", ",".join(map(str, (*there, *range(first, first + more))))
     return shlex.join(["oelm", *(word for word in command[1:] if word != "--detach"), *asked])
 
 

@@ -11,7 +11,7 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oelm_core.compare.draws import Draw, best_draw, draws_of
-from oelm_core.config import Experiment
+from oelm_core.config import Experiment, Study, override
 from oelm_core.config.tuning import point_settings
 from oelm_core.errors import Refused, refusing
 from oelm_core.launch import launcher as launchers
@@ -29,6 +29,7 @@ from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.runs.schema import Tuning
 from oelm_core.runs.status import LIVE
 from oelm_core.study.pruning import DrawCurve, mean_curve, to_prune
+from oelm_core.study.registration import plan_of, register
 from oelm_core.study.tuning_plan import TuningPlan
 from oelm_core.study.tuning_record import Pruned, TuningRecord, continued, tuning_folder
 
@@ -56,6 +57,8 @@ class Lab(Protocol):
 
     def resume(self, run: Run) -> None: ...
 
+    def register(self, study: Study, arms: Sequence[Experiment], seeds: Sequence[int]) -> object: ...
+
 
 @dataclass(frozen=True)
 class RunningLab:
@@ -75,6 +78,9 @@ class RunningLab:
 
     def resume(self, run: Run) -> None:
         launchers.resume(run)
+
+    def register(self, study: Study, arms: Sequence[Experiment], seeds: Sequence[int]) -> None:
+        register(plan_of(study, arms, seeds))
 
 
 @contextlib.contextmanager
@@ -162,8 +168,11 @@ class StudyTuning:
         over = [job for job in wanted if self._is_over(job, made)]
         if len(over) == len(wanted):
             self._choose(made)
-            self._start(job for job in self._chosen_wanted() if job not in made)
-            made = self._runs()
+            missing = [job for job in self._chosen_wanted() if job not in made]
+            if missing:
+                self._register()
+                self._start(missing)
+                made = self._runs()
         self._first = False
         return self._progress(made, wanted, over)
 
@@ -202,7 +211,7 @@ class StudyTuning:
             if arm.id in self.record.chosen
         ]
 
-    def _start(self, jobs: Iterator[Job]) -> None:
+    def _start(self, jobs: Iterable[Job]) -> None:
         """Starts these, the arms of one point together, so that they share a device and points spread over all."""
         by_point: dict[tuple[Role, int], list[Job]] = {}
         for job in jobs:
@@ -287,6 +296,12 @@ class StudyTuning:
         if chosen != self.record.chosen:
             self.record.chosen = chosen
             self.record.write()
+
+    def _register(self) -> None:
+        """What the study will compare is known now, and nothing of it has run."""
+        points = {arm: self.record.points[point - 1] for arm, point in self.record.chosen.items()}
+        arms = [override(arm, point_settings(points[arm.id])) for arm in self.plan.arms if arm.id in points]
+        self.lab.register(self.plan.study, arms, self.plan.fresh_seeds)
 
     def _progress(self, made: dict[Job, Run], wanted: list[Job], over: list[Job]) -> Progress:
         everything_drawn = len(over) == len(wanted)

@@ -95,7 +95,7 @@ def make_plan(request: TuningRequest, catalogue: Catalogue) -> TuningPlan:
             study.seeds,
         )
     except ValueError as error:
-        raise BadInput(f"{study.id}: {error}, with --seed and --fresh-seed.") from None
+        raise BadInput(f"{study.id}: {error}, with --seed and --fresh-seeds.") from None
     points = tuple(draw_points(space, request.budget))
     for arm in arms:
         for point in points:

@@ -34,8 +34,11 @@ def tune(
         ),
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Seed of the draws, which choose; repeatable.")] = None,
-    fresh_seed: Annotated[
-        list[int] | None, typer.Option(help="Seed of the chosen settings, which counts; repeatable.")
+    fresh_seeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N | A-B | A,B", help="Seeds of the chosen settings, which count; the study's own unless said."
+        ),
     ] = None,
     pruner: Annotated[
         str | None, typer.Option(help="median stops hopeless draws, none lets all end; by the budget unless said.")
@@ -49,13 +52,15 @@ def tune(
 
     It follows the runs to the end. Ctrl-C only stops following: the same command continues where it was.
     """
+    from oelm_core.config.seeds import parse_seeds
     from oelm_core.study.tuning import RunningLab, open_tuning
     from oelm_core.study.tuning_plan import TuningRequest, make_plan
     from oelm_tui.commands.compare import print_study
 
     found = catalogue(ctx, options.folder)
     launch = options.request((), study=name)
-    request = TuningRequest(launch, budget, tuple(space or ()), tuple(seed or ()), tuple(fresh_seed or ()), pruner)
+    fresh = parse_seeds(fresh_seeds, "--fresh-seeds") if fresh_seeds is not None else ()
+    request = TuningRequest(launch, budget, tuple(space or ()), tuple(seed or ()), fresh, pruner)
     plan = make_plan(request, found)
     if dry_run:
         _print_plan(plan)

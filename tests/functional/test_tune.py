@@ -91,6 +91,8 @@ def test_killed_in_the_middle_the_same_command_ends_it(oelm: Oelm) -> None:
     assert "Expected best after m draws" in ended.stdout
 
     (group,) = oelm.json("compare", "quick")["groups"]
+    assert group["registered"]["hash"]
+    assert group["registered"]["deviations"] == []
     assert [(arm["id"], arm["seeds"], arm["tuning"]["draws"]) for arm in group["arms"]] == [
         ("quick-baseline", [42], 2),
         ("quick-oelm", [42], 2),

@@ -187,8 +187,7 @@ def test_more_seeds_of_tuned_arms_are_asked_for_by_the_command_that_tuned_them(l
         lab.run(arm, "chosen", 1, 0.8, seed=42)
     (group,) = lab.compared().groups
     (found,) = [finding for finding in group.audit if finding.code == "one-seed"]
-    seeds = "--fresh-seed 42 --fresh-seed 51 --fresh-seed 52"  # 50 chose
-    assert found.settle_with == f"oelm tune s --budget 3 {seeds}"
+    assert found.settle_with == "oelm tune s --budget 3 --fresh-seeds 42,51,52"  # 50 chose
 
 
 def test_tuned_arms_are_reported_in_every_form(lab: Lab) -> None:

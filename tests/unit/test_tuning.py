@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from oelm_core.config import build_study, config_hash
+from oelm_core.config import Experiment, Study, build_study, config_hash
 from oelm_core.config.catalogue import Catalogue
 from oelm_core.config.tuning import parse_space
 from oelm_core.errors import BadInput, Refused
@@ -53,6 +53,7 @@ class PretendLab:
         self.made: dict[str, Run] = {}
         self.values: dict[str, float | None] = {}
         self.started: list[Job] = []
+        self.registered: list[tuple[dict[str, float], tuple[int, ...], set[str]]] = []
         self.frozen = False
 
     def _may_die(self) -> None:
@@ -110,6 +111,11 @@ class PretendLab:
 
     def stop(self, run: Run) -> None:
         self.set(run.id, state="stopped", reason="user")
+
+    def register(self, study: Study, arms: Sequence[Experiment], seeds: Sequence[int]) -> None:
+        self._may_die()
+        begun = {job.role for job in self.started}
+        self.registered.append(({arm.id: arm.train.lr for arm in arms}, tuple(seeds), begun))
 
     def resume(self, run: Run) -> None:
         self._may_die()
@@ -186,6 +192,16 @@ def test_each_arms_best_draw_runs_on_fresh_seeds() -> None:
     assert [(job.arm, job.seed) for job in fresh] == [(BASE.id, 42), (OELM.id, 42), (BASE.id, 43), (OELM.id, 43)]
     assert {job.point for job in fresh if job.arm == OELM.id} == {rates.index(1e-4) + 1}
     assert {job.seed for job in lab.started if job.role == "draw"}.isdisjoint({42, 43})
+
+
+def test_the_chosen_settings_are_registered_before_they_run_and_once_for_a_list_of_seeds() -> None:
+    lab = PretendLab()
+    drive(plan(4), lab)
+    drive(plan(4), lab)
+    assert lab.registered == [({BASE.id: 3e-3, OELM.id: 1e-4}, (42, 43), {"draw"})]
+    drive(plan(4, fresh_seeds=(42, 43, 44)), lab)
+    assert [seeds for _, seeds, _ in lab.registered] == [(42, 43), (42, 43, 44)]
+    assert Counter(job.role for job in lab.started) == {"draw": 8, "chosen": 6}
 
 
 def test_a_diverged_draw_is_never_chosen_whatever_it_showed_before() -> None:
