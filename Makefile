@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 # pip would compile on one core, and take half as long again. Some packages hold files that no Python compiles.
 BYTES  := -@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1
 
-.PHONY: demo test lint coverage chaos bench install clean
+.PHONY: demo test lint coverage chaos bench findings install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/oelm demo
@@ -35,6 +35,17 @@ chaos: $(VENV)/.installed-test
 # command's own output.
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks --out docs/performance.md
+
+# The two studies of docs/findings.md, from tuning to their tables: about 7 hours on two cores. It continues where it was
+# interrupted. DATA holds sst2/ (train.tsv, dev.tsv) and tinystories/ (train.txt, valid.txt), MODEL the encoder's folder.
+DEVICE ?= cpu
+TOKENIZER ?= build/findings-tokenizer
+findings: $(VENV)/.installed
+	@test -d "$(DATA)" && test -d "$(MODEL)" || { echo "make findings DATA=FOLDER MODEL=FOLDER: see the Makefile"; exit 2; }
+	$(BIN)/oelm data tokenizer --from $(abspath $(DATA))/tinystories --vocab 2048 -o $(TOKENIZER)
+	$(BIN)/oelm tune findings-gpt --budget 3 --device $(DEVICE) --set data.path=$(abspath $(DATA))/tinystories \
+	  --set data.tokenizer=$(abspath $(TOKENIZER))
+	$(BIN)/oelm tune findings-sst2 --budget 3 --device $(DEVICE) --set data.path=$(abspath $(DATA))/sst2 --set model.path=$(abspath $(MODEL))
 
 install: $(VENV)/.installed
 
