@@ -22,7 +22,7 @@ from oelm_core.runs.store import Run, read_run
 from oelm_tui.app import OelmApp
 from oelm_tui.snapshots.cards import Machine
 from oelm_tui.snapshots.sampler import Sources
-from tests.run_factory import START, write_run
+from tests.run_factory import START, predictions_with, write_run
 
 NOW = START + 20_000.0
 GIB = 2**30
@@ -76,17 +76,13 @@ def write_lab(root: Path) -> Path:
     """Seven runs: two GPT arms running, one waiting, one failed, a finished SST-2 pair, one stopped."""
     arms = catalogue().experiments
     runs = root / "runs"
-    write_run(
-        runs, arms["sst2-baseline"], number=4, curve=[0.90, 0.9289, 0.9255], labels=[0, 1] * 50, predictions=[0, 1] * 50
-    )
-    write_run(
-        runs,
-        arms["sst2-oelm"],
-        number=5,
-        curve=[0.88, 0.9117, 0.9094],
-        labels=[0, 1] * 50,
-        predictions=[0, 1] * 46 + [1, 0] * 4,
-    )
+    labels = [0, 1] * 436
+    for number, name, curve, wrong in (
+        (4, "sst2-baseline", [0.90, 0.9289, 0.9255], range(62)),  # 810 of 872 right
+        (5, "sst2-oelm", [0.88, 0.9117, 0.9094], range(20, 97)),
+    ):
+        kept = predictions_with(labels, wrong)
+        write_run(runs, arms[name], number=number, curve=curve, labels=labels, predictions=kept)
     live(write_run(runs, arms["GPT-01"], number=1, state="running", reason=None, without=["result"]), 62_000, 4.51)
     live(write_run(runs, arms["GPT-02"], number=2, state="running", reason=None, without=["result"]), 61_200, 5.04)
     waiting = write_run(runs, arms["GPT-03"], number=3, state="waiting", reason=None, without=["result", "metrics"])
