@@ -340,6 +340,16 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Looks:
+    """How often a test set was scored, by the ledger: the more looks, the less it is one."""
+
+    looks: int
+    runs: int
+    shown: int
+    """Of those runs, how many are in the table."""
+
+
+@dataclass(frozen=True)
 class Registered:
     """The plan a study's table is held against."""
 
@@ -388,6 +398,8 @@ class Group:
     """What is known of the lab's own false alarms with these recipes; empty where nobody looked."""
     same: tuple[str, ...] = ()
     """Settings found equal in all arms."""
+    test_looks: Looks | None = None
+    """How often the test set was scored; None for a table that is not of a test set."""
     search: dict[str, Search] = field(default_factory=dict)
     """By arm."""
     registered: Registered | None = None

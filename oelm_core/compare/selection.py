@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Search, sort_findings
+from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Looks, Search, sort_findings
 from oelm_core.compare.planned import hold_against_plan, plan_behind
 from oelm_core.formatting import listed, metric_value
 from oelm_core.recipe import recorded_method
@@ -48,10 +48,20 @@ def with_selection(comparison: Comparison, runs: Sequence[Run], study: Study | N
                 group,
                 search={arm.id: _search(arm, tried) for arm in group.arms},
                 registered=registered,
+                test_looks=_test_looks(group, ledger) if group.basis == "test" else None,
                 audit=tuple(sort_findings([*group.audit, *found])),
             )
         )
     return dataclasses.replace(comparison, groups=tuple(groups))
+
+
+def _test_looks(group: Group, ledger: Ledger) -> Looks:
+    """Looks of any run at the texts that the runs shown were tested on."""
+    shown = {run for arm in group.arms for run in arm.runs}
+    every = list(ledger.of("looked-at-test"))
+    texts = {event.data for event in every if event.run in shown}
+    looks = [event.run for event in every if event.data in texts]
+    return Looks(len(looks), len(set(looks)), len(shown & set(looks)))
 
 
 def _search(arm: Arm, tried: Sequence[Tried]) -> Search:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from oelm_core.compare.comparison import Group, Registered, Search
+from oelm_core.compare.comparison import Group, Looks, Registered, Search
 from oelm_core.formatting import day
 
 
 def selection_lines(group: Group) -> list[str]:
     """A sentence each. What differs from a plan is said in full by the audit."""
     lines = [f"Tried: {tried(group)}."] if group.search else []
+    if group.test_looks:
+        lines.append(looks_words(group.test_looks))
     return [*lines, *([registered_words(group.registered)] if group.registered else [])]
+
+
+def looks_words(found: Looks) -> str:
+    """
+    >>> looks_words(Looks(6, 6, 6)), looks_words(Looks(9, 8, 6))
+    ('Test set looked at once by each run.', 'Test set looked at 9 times, by 8 runs, of which 6 are shown.')
+    """
+    if found.looks == found.runs == found.shown:
+        return "Test set looked at once by each run."
+    return f"Test set looked at {found.looks} times, by {found.runs} runs, of which {found.shown} are shown."
 
 
 def tried(group: Group) -> str:

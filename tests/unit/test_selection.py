@@ -375,3 +375,28 @@ def test_a_plan_holds_arms_seeds_margins_comparisons_and_data(tmp_path: Path) ->
     (tmp_path / "train.csv").write_text("text,label\nbad,0\n")
     different.append(planned())  # other text under the same name
     assert len({plan.hash, *(one.hash for one in different)}) == 5
+
+
+def test_a_table_of_test_scores_says_how_often_the_test_set_was_looked_at(tmp_path):
+    lab = Lab(tmp_path)
+    scored = {"test": {"values": {"accuracy": 0.9}, "step": 400, "examples": 50, "source": "test", "fingerprint": "t"}}
+    shown = [run for arm in (BASE, OELM) for run in lab.run(arm, 42, 43, result=scored)]
+    other = lab.run(override(OELM, ["train.lr=0.5"]), 42, told=False, result=scored)
+
+    def look(run: Run, text: str = "t") -> None:
+        record = run.folder.read(RunRecord)
+        assert record is not None
+        event = about_run("looked-at-test", run.id, record)
+        event.data = text
+        append(event, lab.root)
+
+    for run in shown:
+        look(run)
+    (group,) = compare_runs(shown, CATALOGUE).groups
+    assert group.basis == "test"
+    assert "Test set looked at once by each run." in selection_lines(group)
+    look(shown[0])
+    look(other[0])
+    look(other[0], "another text")
+    (group,) = compare_runs(shown, CATALOGUE).groups
+    assert "Test set looked at 6 times, by 5 runs, of which 4 are shown." in selection_lines(group)
