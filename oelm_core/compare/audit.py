@@ -8,6 +8,7 @@ from typing import Any
 from oelm_core.compare.arms import ArmEvidence
 from oelm_core.compare.audit_kept import audit_collapse, audit_kept
 from oelm_core.compare.audit_runs import (
+    audit_best_of_many,
     audit_machine_load,
     audit_resumed,
     audit_runs,
@@ -16,6 +17,7 @@ from oelm_core.compare.audit_runs import (
 )
 from oelm_core.compare.comparison import Finding, Grade
 from oelm_core.compare.control_presets import ControlPresets
+from oelm_core.compare.item_scores import Basis
 from oelm_core.compare.settings import SETTINGS, Config, Settings, is_untouched, settings_of, shown
 from oelm_core.formatting import listed
 from oelm_core.registry import is_orthonormal, method_name, models_language
@@ -25,17 +27,25 @@ MILDER: dict[Grade, Grade] = {"breaks": "confounds", "confounds": "note"}
 """Grade of a difference -> that of not knowing whether there is one."""
 
 
-def audit_pair(baseline: ArmEvidence, arm: ArmEvidence, controls: ControlPresets | None = None) -> list[Finding]:
-    """Findings of an arm against its baseline. The method itself is under test; all else should be equal."""
+def audit_pair(
+    baseline: ArmEvidence, arm: ArmEvidence, controls: ControlPresets | None = None, basis: Basis = "best"
+) -> list[Finding]:
+    """Findings of an arm against its baseline. The method itself is under test; all else should be equal.
+
+    `basis`: where the table's numbers come from. A validation that chose the checkpoint flatters only as "best".
+    """
     doubts = audit_baseline(baseline, controls)
     scale = [] if doubts else _scale_and_rows(baseline, arm, controls)
-    settings = _differences(baseline, arm, controls)
-    return [*doubts, *settings, *scale, *audit_runs(baseline, arm), *audit_collapse(baseline, arm)]
+    settings = _differences(baseline, arm, controls, basis)
+    chosen = [*audit_best_of_many(baseline, arm)] if basis == "best" else []
+    return [*doubts, *settings, *scale, *audit_runs(baseline, arm), *chosen, *audit_collapse(baseline, arm, basis)]
 
 
-def audit_ablation(one: ArmEvidence, other: ArmEvidence, controls: ControlPresets | None = None) -> list[Finding]:
+def audit_ablation(
+    one: ArmEvidence, other: ArmEvidence, controls: ControlPresets | None = None, basis: Basis = "best"
+) -> list[Finding]:
     """Findings between two arms that freeze the same weights and differ in how these start: orthonormal or noise."""
-    return [*_differences(one, other, controls), *_scale_and_rows(one, other, controls)]
+    return [*_differences(one, other, controls, basis), *_scale_and_rows(one, other, controls)]
 
 
 def audit_table(arms: Sequence[ArmEvidence]) -> list[Finding]:
@@ -106,7 +116,9 @@ def _untouched(baseline: ArmEvidence, controls: ControlPresets) -> str | None:
 # -- settings that differ ----------------------------------------------------------------------------------------------
 
 
-def _differences(one: ArmEvidence, other: ArmEvidence, controls: ControlPresets | None) -> Iterator[Finding]:
+def _differences(
+    one: ArmEvidence, other: ArmEvidence, controls: ControlPresets | None, basis: Basis
+) -> Iterator[Finding]:
     first, second = settings_done(one), settings_done(other)
     same_text = len(texts := {e.text for e in (*one.scored, *other.scored)}) == 1 and None not in texts
     alone = _is_only_difference(first, second)
@@ -120,6 +132,10 @@ def _differences(one: ArmEvidence, other: ArmEvidence, controls: ControlPresets 
             continue  # the same tokens and labels, by whatever names
         if name == "max_length" and models_language(other.config):
             grade, doubt = "breaks", "perplexities over different contexts do not compare"
+        if name == "eval_every" and basis != "best":
+            grade, doubt = "note", "one arm chose its checkpoint from more of them"
+        if name == "test" and basis != "test":
+            grade, doubt = "note", "the table rests on validation"
         why = f"{rule.label} {shown(name, a)} ({one.name}) vs {shown(name, b)} ({other.name}): {doubt}."
         yield _finding(grade, name, one, other, why, controls)
 

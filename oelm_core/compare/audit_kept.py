@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 from oelm_core.compare.arms import ArmEvidence
 from oelm_core.compare.comparison import Finding
 from oelm_core.compare.evidence import Evidence
+from oelm_core.compare.item_scores import Basis
 from oelm_core.formatting import gap, listed, metric_value
 from oelm_core.metric import metric_named
 from oelm_core.runs.evaluations import best_losses, best_predictions, test_losses, test_predictions
@@ -135,8 +136,11 @@ def _is_telling(kept: Kept) -> bool:
 # -- peaks -------------------------------------------------------------------------------------------------------------
 
 
-def audit_collapse(baseline: ArmEvidence, arm: ArmEvidence) -> Iterator[Finding]:
-    """A best validation that training did not keep, more so in one arm than in the other."""
+def audit_collapse(baseline: ArmEvidence, arm: ArmEvidence, basis: Basis = "best") -> Iterator[Finding]:
+    """A best validation that training did not keep, more so in one arm than in the other.
+
+    Where the table's numbers are not those that chose the checkpoint, a peak is no luck, but worth knowing.
+    """
     metric = next(e.metric for e in (*arm.scored, *baseline.scored)) if arm.scored and baseline.scored else None
     drops = [[_drop(e) for e in side.scored if "final" in e.values] for side in (baseline, arm)]
     if metric is None or not all(drops):
@@ -154,7 +158,7 @@ def audit_collapse(baseline: ArmEvidence, arm: ArmEvidence) -> Iterator[Finding]
         f"{fallen.name} was at {metric} {words[0]} at its best and ended at {words[1]}: its headline is a peak that "
         f"training did not keep; at the last validation the gap is {at_end}."
     )
-    yield Finding("confounds", "collapse", (baseline.name, arm.name), why)
+    yield Finding("confounds" if basis == "best" else "note", "collapse", (baseline.name, arm.name), why)
 
 
 def _drop(e: Evidence) -> float:

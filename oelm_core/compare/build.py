@@ -173,7 +173,7 @@ def _group(
         leader.name if leader else None,
         tuple(built.values()),
         tuple(against),
-        tuple(sort_findings(_audit(arms, pairs, baselines, key.metric, ControlPresets(catalogue)))),
+        tuple(sort_findings(_audit(arms, pairs, baselines, key.metric, basis, ControlPresets(catalogue)))),
         contrasts=tuple(
             _pair(table, arm, other, estimates, target=False) for arm, other in _contrasts(arms, baselines, declared)
         ),
@@ -226,16 +226,17 @@ def _audit(
     pairs: list[tuple[ArmEvidence, ArmEvidence]],
     baselines: set[str],
     metric: str,
+    basis: Basis,
     controls: ControlPresets,
 ) -> list[Finding]:
     arms = [controls.with_recipe(arm) for arm in arms]
     pairs = [(controls.with_recipe(arm), controls.with_recipe(base)) for arm, base in pairs]
-    found = [finding for arm, base in pairs for finding in audit_pair(base, arm, controls)]
+    found = [finding for arm, base in pairs for finding in audit_pair(base, arm, controls, basis)]
     others = [arm for arm in arms if arm.name not in baselines]
     for place, one in enumerate(others):
         for other in others[place + 1 :]:
             if is_ablation(one.config, other.config):
-                found += audit_ablation(one, other, controls)
+                found += audit_ablation(one, other, controls, basis)
     found += audit_imports(arms, pairs, metric)
     found += audit_table(arms) if pairs else []
     return [controls.with_known_presets(finding) for finding in found]

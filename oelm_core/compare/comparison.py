@@ -130,11 +130,12 @@ ARM = "\0"
 
 def _but_for_the_arm(finding: Finding) -> tuple[str | None, ...]:
     """What a finding about an arm and its baseline says, with a mark in place of the arm."""
-    remedy, words = finding.settle_with or "", finding.why
-    if len(finding.arms) == 2:
-        name = re.compile(rf"(?<![\w-]){re.escape(finding.arms[1])}(?![\w-]| \()")
+    remedy, words, beside = finding.settle_with or "", finding.why, finding.arms[0] if finding.arms else None
+    listing = len(finding.arms) == 1 and words.startswith(f"{beside}, ")  # no verb that would need its plural
+    if len(finding.arms) == 2 or listing:
+        name = re.compile(rf"(?<![\w-]){re.escape(finding.arms[-1])}(?![\w-]| \()")
         words, remedy = name.sub(ARM, words), name.sub(ARM, remedy) if remedy.startswith("oelm ") else remedy
-    return finding.grade, finding.code, finding.source, finding.arms[0] if finding.arms else None, words, remedy
+    return finding.grade, finding.code, finding.source, None if listing else beside, words, remedy
 
 
 def _of_all_arms(same: Sequence[Finding]) -> Finding:
@@ -142,10 +143,10 @@ def _of_all_arms(same: Sequence[Finding]) -> Finding:
     if len(same) == 1:
         return first
     *_, words, remedy = _but_for_the_arm(first)
-    names = [finding.arms[1] for finding in same]
+    names = [finding.arms[-1] for finding in same]
     return dataclasses.replace(
         first,
-        arms=(first.arms[0], *names),
+        arms=tuple(dict.fromkeys((first.arms[0], *names))),
         why=str(words).replace(ARM, listed(names)),
         settle_with=str(remedy).replace(ARM, " ".join(names)) or None,
     )

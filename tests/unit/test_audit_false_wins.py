@@ -391,6 +391,27 @@ def test_the_best_of_more_validations_is_a_luckier_best(tmp_path):
     assert "best of 2 validations (rev-baseline) is compared with the best of 5 (rev-oelm)" in found.why
 
 
+def test_with_a_test_text_the_validations_that_chose_flatter_nobody(tmp_path):
+    def tested(score: float) -> dict[str, Any]:
+        values = {"accuracy": score}
+        return {"test": {"values": values, "step": 1, "examples": 100, "source": "test", "fingerprint": "f"}}
+
+    often = experiment("rev-oelm", BERT, "train.eval_every=50", method=FROZEN, baseline="rev-baseline")
+    theirs = {"curve": [0.84, 0.85], "result": tested(0.8)}
+    ours = {"curve": [0.9, 0.8, 0.7], "result": tested(0.9)}
+    group = won(pair_of(tmp_path, arm=often, theirs=theirs, ours=ours))
+    assert group.basis == "test"
+    assert {"collapse", "eval-every"} <= codes(group, "note")
+    assert "best-of-many" not in codes(group, "breaks", "confounds", "note")
+
+
+def test_a_test_text_that_only_one_arm_has_is_not_what_the_table_rests_on(tmp_path):
+    arm = experiment("rev-oelm", BERT, "data.test=test", method=FROZEN, baseline="rev-baseline")
+    group = won(pair_of(tmp_path, arm=arm))
+    assert only(group, "test").grade == "note"
+    assert "the table rests on validation" in only(group, "test").why
+
+
 # -- said once ---------------------------------------------------------------------------------------------------------
 
 
