@@ -10,7 +10,8 @@ from oelm_core.compare.comparison import GRADES, Arm, Comparison, Finding, Group
 from oelm_core.compare.settings import LABELS, shown
 from oelm_core.metric import further_scores
 from oelm_core.report import gaps, tables
-from oelm_core.report.cells import References, ReportTable, group_title
+from oelm_core.report.cells import PairLine, References, ReportTable, group_title
+from oelm_core.report.notes import verdict_lines
 from oelm_core.report.translations import Translations
 
 Row = Mapping[str, str | int | float | None]
@@ -45,6 +46,7 @@ class ReportChart:
 class ReportSection:
     heading: str
     paragraphs: tuple[str, ...] = ()
+    pairs: tuple[PairLine, ...] = ()
     tables: tuple[ReportTable, ...] = ()
     findings: tuple[Finding, ...] = ()
     charts: tuple[ReportChart, ...] = ()
@@ -65,12 +67,15 @@ class Report:
 
 
 def comparison_report(comparison: Comparison, lang: str = "en") -> Report:
-    """Question, recipe, results, fairness, curves, tests, how to reproduce; only what there is."""
+    """Question, verdicts, recipe, results, fairness, curves, tests, how to reproduce; only what there is."""
     translate, references = Translations(lang), References()
     study, groups = comparison.study, comparison.groups
     published = translate("Published figures")
     sections = [
         ReportSection(translate("Question"), (study.question,) if study else ()),
+        ReportSection(
+            translate("Verdict"), pairs=tuple(line for group in groups for line in verdict_lines(group, translate))
+        ),
         _recipe(comparison, translate),
         _results(comparison, translate, references),
         _tuning(comparison, translate),
@@ -117,7 +122,7 @@ def _findings(heading: str, title: str, findings: Sequence[Finding], translate: 
 
 
 def _is_empty(section: ReportSection) -> bool:
-    full = (section.paragraphs, section.findings, section.charts, section.code, section.items)
+    full = (section.paragraphs, section.pairs, section.findings, section.charts, section.code, section.items)
     return not any(full) and not any(table.rows for table in section.tables)
 
 
@@ -134,7 +139,7 @@ def _recipe(comparison: Comparison, translate: Translations) -> ReportSection:
         ]
         texts.append(f"{group_title(group)}: {'; '.join(facts)}.")
     recipes = tuple(tables.recipe(group, translate) for group in comparison.groups)
-    return ReportSection(translate("Recipe"), tuple(texts), recipes)
+    return ReportSection(translate("Recipe"), tuple(texts), tables=recipes)
 
 
 def _results(comparison: Comparison, translate: Translations, references: References) -> ReportSection:
@@ -180,7 +185,7 @@ def _fairness(comparison: Comparison, translate: Translations) -> ReportSection:
         elif group.pairs:
             texts.append(f"{title}: {translate('No differences found.')}")
     findings = tuple(finding for group in comparison.groups for finding in group.audit)
-    return ReportSection(translate("Fairness"), tuple(texts), tuple(audits), findings)
+    return ReportSection(translate("Fairness"), tuple(texts), tables=tuple(audits), findings=findings)
 
 
 def _reproduce(comparison: Comparison, translate: Translations) -> ReportSection:

@@ -28,7 +28,7 @@ from oelm_core.report.cells import (
     share,
     show_metric,
 )
-from oelm_core.report.notes import contrast_lines, is_borrowed, pair_lines, result_notes
+from oelm_core.report.notes import contrast_lines, is_borrowed, pair_lines, result_notes, standing_verdict
 from oelm_core.report.translations import Translations
 
 NARROW = ("Method", "Published", "Kept", "p", "Adjusted p", "Seeds", "95 % interval", "Target", "Gap")
@@ -48,7 +48,7 @@ def results(
         ("p", "r", against(lambda pair: cell(pair.p, p_number))),
         ("Adjusted p", "r", against(lambda pair: cell(pair.p_adjusted, p_number) if group.family_size > 1 else DASH)),
         ("Kept", "r", against(lambda pair: cell(pair.retention, share))),
-        ("Target", "l", against(lambda pair: _verdict(pair, translate))),
+        ("Target", "l", against(lambda pair: _verdict(group, pair, translate))),
         ("Seeds", "r", lambda arm: seeds_of(arm, planned, translate)),
         ("Published", "r", lambda arm: published_figure(arm, metric, show_metric(metric), references, cite=True)),
     ]
@@ -91,8 +91,12 @@ def _interval(pair: Pair, translate: Translations) -> str:
     return f"{text} {BORROWED}" if is_borrowed(pair) else text
 
 
-def _verdict(pair: Pair, translate: Translations) -> str:
-    return DASH if pair.verdict is None else f"{MARKS[pair.verdict]} {translate(VERDICTS[pair.verdict])}"
+def _verdict(group: Group, pair: Pair, translate: Translations) -> str:
+    if pair.verdict is None:
+        return DASH
+    text = translate(VERDICTS[pair.verdict])
+    stands = standing_verdict(group, pair) is not None
+    return f"{MARKS[pair.verdict]} {text}" if stands else f"{text}, {translate('does not stand')}"
 
 
 def contrasts(group: Group, translate: Translations) -> ReportTable:

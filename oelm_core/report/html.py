@@ -36,6 +36,8 @@ def render_html(report: Report) -> str:
 
 def _section(section: ReportSection, translate: Translations) -> str:
     parts = [f"<p>{escape(paragraph)}</p>" for paragraph in section.paragraphs]
+    if section.pairs:
+        parts.append(_pairs(section.pairs))
     if section.charts:
         parts.append(f'<div class="charts">{"".join(map(svg_chart, section.charts))}</div>')
     if section.findings:  # as cards: a table of sentences is hard to read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oelm_core.report.cells import ReportTable
+from oelm_core.report.cells import PairLine, ReportTable
 from oelm_core.report.document import Report, ReportSection
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
@@ -68,14 +68,19 @@ def escape(text: str) -> str:
 
 def _section(section: ReportSection) -> list[str]:
     parts = [escape(paragraph) for paragraph in section.paragraphs]
+    parts += _items([*map(_pair, section.pairs)])
     for table in section.tables:
         if table.rows:
             parts.append(latex_table(table))
-            parts += _items([*(f"{pair.mark}{pair.name}: {pair.text}" for pair in table.pairs), *table.notes])
+            parts += _items([*map(_pair, table.pairs), *table.notes])
     if section.code:
         lines = " \\\\\n".join(f"\\texttt{{{escape(line)}}}" for line in section.code)
         parts.append(f"{{\\raggedright {lines}\\par}}")
     return [*parts, *_items(section.items)]
+
+
+def _pair(pair: PairLine) -> str:
+    return f"{pair.mark}{pair.name}: {pair.text}"
 
 
 def _items(lines: Sequence[str]) -> list[str]:

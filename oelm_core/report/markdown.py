@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oelm_core.report.cells import ReportTable
+from oelm_core.report.cells import PairLine, ReportTable
 from oelm_core.report.document import Report, ReportSection
 
 _RULES = {"l": ":---", "r": "---:"}
@@ -17,20 +17,24 @@ def render_markdown(report: Report) -> str:
 
 def _section(section: ReportSection) -> list[str]:
     parts = [_text(paragraph) for paragraph in section.paragraphs]
+    parts += _list([*map(_pair, section.pairs)])
     for table in section.tables:
         if table.rows:
             if table.title and table.title != section.heading:
                 parts.append(f"**{_text(table.title)}**")
             parts.append(markdown_table(table))
-            lines = [f"{pair.mark}{_text(pair.name)}: {_text(pair.text)}" for pair in table.pairs]
-            lines += map(_text, table.notes)
-            if lines:
-                parts.append("\n".join(f"- {line}" for line in lines))
+            parts += _list([*map(_pair, table.pairs), *map(_text, table.notes)])
     if section.code:
         parts.append("```bash\n" + "\n".join(section.code) + "\n```")
-    if section.items:
-        parts.append("\n".join(f"- {_text(item)}" for item in section.items))
-    return parts
+    return parts + _list([*map(_text, section.items)])
+
+
+def _list(lines: list[str]) -> list[str]:
+    return ["\n".join(f"- {line}" for line in lines)] if lines else []
+
+
+def _pair(pair: PairLine) -> str:
+    return f"{pair.mark}{_text(pair.name)}: {_text(pair.text)}"
 
 
 def markdown_table(table: ReportTable) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from oelm_core.compare.comparison import Group, Pair
+from oelm_core.compare.comparison import Group, Pair, Verdict
 from oelm_core.formatting import listed, percent, points, relative, rough_duration
 from oelm_core.metric import metric_named
 from oelm_core.report.cells import BORROWED, VERDICTS, PairLine
@@ -14,17 +14,41 @@ from oelm_core.report.translations import Translations
 
 def pair_lines(group: Group, translate: Translations) -> tuple[PairLine, ...]:
     """One for each arm with a baseline: what may be said of the method, the verdict on its target, and why."""
-    return tuple(PairLine(pair.arm, pair.verdict, _with_verdict(pair, translate)) for pair in group.pairs)
+    return tuple(
+        PairLine(
+            pair.arm, standing_verdict(group, pair), f"{pair.words}{_target(pair, translate)}{_doubt(group, pair)}"
+        )
+        for pair in group.pairs
+    )
+
+
+def verdict_lines(group: Group, translate: Translations) -> tuple[PairLine, ...]:
+    """The verdicts alone, each with its reason."""
+    return tuple(
+        PairLine(pair.arm, standing_verdict(group, pair), f"{_target(pair, translate)}{_doubt(group, pair)}".lstrip())
+        for pair in group.pairs
+        if pair.verdict is not None
+    )
 
 
 def contrast_lines(group: Group) -> tuple[PairLine, ...]:
     return tuple(PairLine(f"{pair.arm} against {pair.baseline}", None, pair.words) for pair in group.contrasts)
 
 
-def _with_verdict(pair: Pair, translate: Translations) -> str:
+def standing_verdict(group: Group, pair: Pair) -> Verdict | None:
+    """The verdict, unless the audit found the comparison broken: then it has no mark and no colour."""
+    return None if group.broken(pair.arm) else pair.verdict
+
+
+def _target(pair: Pair, translate: Translations) -> str:
     if pair.verdict is None:
-        return pair.words
-    return f"{pair.words} {translate('Target')} {translate(VERDICTS[pair.verdict])}: {pair.verdict_why}."
+        return ""
+    return f" {translate('Target')} {translate(VERDICTS[pair.verdict])}: {pair.verdict_why}."
+
+
+def _doubt(group: Group, pair: Pair) -> str:
+    broken = group.broken(pair.arm)
+    return f" But the comparison does not stand: {broken.why}" if broken else ""
 
 
 def decide_line(group: Group, translate: Translations) -> str | None:

@@ -9,7 +9,8 @@ from oelm_core import formatting
 from oelm_core.formatting import metric_value, p_number, p_value, relative, size, step_time
 from oelm_core.registry import method_name
 from oelm_core.report.cells import BORROWED, VERDICTS
-from oelm_core.report.notes import contrast_lines, decide_line, is_borrowed, is_in_noise, result_notes
+from oelm_core.report.notes import contrast_lines, decide_line, is_borrowed, is_in_noise, result_notes, standing_verdict
+from oelm_core.report.notes import verdict_lines as note_verdicts
 from oelm_core.report.translations import Translations
 from oelm_tui import glyphs
 from oelm_tui.render.config import as_text, flattened
@@ -17,6 +18,7 @@ from oelm_tui.text import Line, Span, fit, heading, wrapped
 
 if TYPE_CHECKING:
     from oelm_core.compare import Arm, Group, Measure, Pair
+    from oelm_core.compare.comparison import Verdict
 
 NAME = 16
 GRADES = {"breaks": "bad", "confounds": "wait", "note": "faint"}
@@ -47,7 +49,7 @@ def result_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
         ("  gap", [_gap(group, pair) for pair in pairs]),
         ("  95 % interval", [_interval(pair) for pair in pairs]),
         ("  p", [_p(group, pair) for pair in pairs]),
-        ("  target", [_verdict(pair) for pair in pairs]),
+        ("  target", [_verdict(group, pair) for pair in pairs]),
         ("  published", [_published(group, arm) for arm in arms]),
     ]
     rows += [_measured(one, group, arms, pairs) for one in _MEASURED]
@@ -65,11 +67,11 @@ def result_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
 def verdict_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
     """What was found comes first: each target's verdict with its reason, and what would decide the open ones."""
     lines: list[Line] = []
-    for arm in arms:
-        pair = group.pair(arm.id)
-        if pair is not None and pair.verdict is not None:
-            words = f"{_sign(pair)} {VERDICTS[pair.verdict]}  {arm.id}: {pair.verdict_why}"
-            lines += wrapped(words, width, VERDICT_ROLES[pair.verdict], indent="")
+    shown = {arm.id for arm in arms}
+    for line in note_verdicts(group, Translations()):
+        if line.name in shown:
+            role = VERDICT_ROLES[line.verdict] if line.verdict else "faint"
+            lines += wrapped(f"{_sign(line.verdict)}{line.name}: {line.text}", width, role, indent="")
     decide = decide_line(group, Translations())
     if decide:
         lines += wrapped(decide, width, "label", indent="")
@@ -152,7 +154,7 @@ def _gap(group: Group, pair: Pair | None) -> list[Span]:
     if pair is None or pair.delta is None:
         return [("", "")]
     worse = (pair.delta > 0) == (group.direction == "lower") and pair.delta != 0
-    clear = pair.p_adjusted is not None and pair.p_adjusted < 0.05
+    clear = pair.p_adjusted is not None and pair.p_adjusted < 0.05 and not group.broken(pair.arm)
     role = "" if not clear else "bad" if worse else "ok"
     side = " worse" if worse else " better" if pair.delta else " equal"
     return [(formatting.gap(group.metric, pair.delta), role), (side, "faint")]
@@ -176,14 +178,16 @@ def _p(group: Group, pair: Pair | None) -> list[Span]:
     return [(p_value(pair.p), ""), (adjusted, "")]
 
 
-def _sign(pair: Pair) -> str:
-    return {"met": glyphs.signs.good, "missed": glyphs.signs.bad}.get(pair.verdict or "", "?")
+def _sign(verdict: Verdict | None) -> str:
+    return {"met": f"{glyphs.signs.good} ", "missed": f"{glyphs.signs.bad} ", None: ""}.get(verdict, "? ")
 
 
-def _verdict(pair: Pair | None) -> list[Span]:
+def _verdict(group: Group, pair: Pair | None) -> list[Span]:
     if pair is None or pair.verdict is None:
         return [("", "")]
-    return [(f"{_sign(pair)} {VERDICTS[pair.verdict]}", VERDICT_ROLES[pair.verdict])]
+    if standing_verdict(group, pair) is None:
+        return [(f"{VERDICTS[pair.verdict]}, does not stand", "faint")]
+    return [(f"{_sign(pair.verdict)}{VERDICTS[pair.verdict]}", VERDICT_ROLES[pair.verdict])]
 
 
 def _published(group: Group, arm: Arm) -> list[Span]:
@@ -228,4 +232,5 @@ def _measured(one: _Measured, group: Group, arms: Sequence[Arm], pairs: Sequence
 def _spread(measure: Measure | None, show: Callable[[float], str]) -> str:
     if measure is None:
         return ""
-    return formatting.with_spread(measure.mean, measure.std or None, show)  # no "87,874 ± 0"
+    tiny = measure.std is not None and measure.std < 1e-3 * abs(measure.mean)  # no "87,874 ± 0", no "1.0 MiB ± 35 B"
+    return show(measure.mean) if tiny else formatting.with_spread(measure.mean, measure.std, show)

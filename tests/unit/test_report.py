@@ -62,7 +62,7 @@ def test_the_demo_study_is_reported_as_in_its_golden_file(comparison, layout):
 def test_a_study_report_has_all_its_parts_in_order(comparison):
     headings = re.findall(r"^## (.*)$", render(comparison, "markdown"), re.M)
     tests = ["The method (over seeds)", "Two trained models (says nothing about the method)"]
-    wanted = ["Question", "Recipe", "Results", "Fairness", "Curves", *tests, "How to reproduce"]
+    wanted = ["Question", "Verdict", "Recipe", "Results", "Fairness", "Curves", *tests, "How to reproduce"]
     assert [heading for heading in headings if heading in wanted] == wanted
     assert headings.index("Fairness") == headings.index("Results") + 1
 

@@ -146,6 +146,20 @@ def test_a_borrowed_spread_is_marked_and_named(tmp_path, monkeypatch):
     assert "To decide: oelm run" in under  # with a spread, the number of seeds is known
 
 
+@pytest.mark.parametrize("layout", PROSE)
+def test_a_target_met_by_a_broken_comparison_is_not_shown_as_met(tmp_path, layout):
+    runs = []
+    for number, (arm, score) in enumerate([(BASE, 0.93), (OELM, 0.96), (BASE, 0.931), (OELM, 0.961)]):
+        touched = {"result": {"true_baseline": False}} if arm is BASE else {}
+        runs.append(write_run(tmp_path, arm, seed=42 + number // 2, number=number, score=score, **touched))
+    comparison = compare_runs(runs, CATALOGUE)
+    assert comparison.groups[0].pairs[0].verdict == "met"
+    text = shown(comparison, layout)
+    assert "met, does not stand" in text
+    assert "But the comparison does not stand: the Q/K weights of" in text
+    assert not re.search(r"(✔|\\checkmark\{\}) (met|rev-oelm)", text)
+
+
 def test_the_method_and_two_trained_models_are_sections_of_their_own(tmp_path):
     text = shown(compared(tmp_path, base=[0.93, 0.94], oelm=[0.90, 0.91]), "markdown")
     method, models = re.split("## Two trained models", text.partition("## The method (over seeds)")[2])
