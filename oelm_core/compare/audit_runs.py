@@ -11,6 +11,7 @@ from oelm_core.compare.arms import ArmEvidence
 from oelm_core.compare.comparison import FINDINGS, Finding, Grade
 from oelm_core.compare.evidence import Evidence
 from oelm_core.compare.statistics import trend
+from oelm_core.config.seeds import seed_ranges
 from oelm_core.formatting import duration, listed, metric_value, relative
 from oelm_core.provenance import DIRTY
 from oelm_core.runs.schema import Attempt
@@ -258,7 +259,7 @@ def _packages(arm: ArmEvidence) -> dict[str, set[str]]:
 def _seeds(baseline: ArmEvidence, arm: ArmEvidence) -> Iterator[Finding]:
     theirs, ours = ({e.seed for e in side.scored} for side in (baseline, arm))
     lone = [
-        f"{listed([str(seed) for seed in sorted(extra)])} only {name}"
+        f"{listed(seed_ranges(extra))} only {name}"
         for extra, name in ((theirs - ours, baseline.name), (ours - theirs, arm.name))
         if extra
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oelm_core.compare.comparison import Arm, Finding, Grade, Group, Registered
+from oelm_core.config.seeds import seed_ranges, seeds_option
 from oelm_core.formatting import day, listed
 from oelm_core.runs.ledger import Ledger
 from oelm_core.runs.status import LIVE
@@ -170,10 +171,10 @@ def _fate(runs: Sequence[Tried]) -> tuple[Grade, str]:
 
 
 def _named(seeds: Sequence[int]) -> str:
-    return f"seed{'s' * (len(seeds) != 1)} {listed(tuple(map(str, seeds)))}"
+    return f"seed{'s' * (len(seeds) != 1)} {listed(seed_ranges(seeds))}"
 
 
 def _run(arm: Arm, seeds: Sequence[int]) -> str | None:
     if arm.id != arm.preset:
         return None
-    return f"oelm run {arm.preset} {' '.join(f'--seed {seed}' for seed in seeds)}"
+    return f"oelm run {arm.preset} {seeds_option(seeds)}"

@@ -11,6 +11,7 @@ import msgspec
 
 from oelm_core.compare.comparison import Arm, Comparison, Finding, Group, Looks, Search, sort_findings
 from oelm_core.compare.planned import hold_against_plan, plan_behind
+from oelm_core.config.seeds import seed_ranges
 from oelm_core.formatting import listed, metric_value
 from oelm_core.recipe import recorded_method
 from oelm_core.runs.ledger import Ledger, read_ledger
@@ -147,7 +148,7 @@ def _numbers(tried: Sequence[Tried]) -> list[int]:
 
 def _seeds(tried: Sequence[Tried]) -> str:
     numbers = _numbers(tried)
-    return f"seed{'s' * (len(numbers) != 1)} {listed(tuple(map(str, numbers)))}" if numbers else "seeds unknown"
+    return f"seed{'s' * (len(numbers) != 1)} {listed(seed_ranges(numbers))}" if numbers else "seeds unknown"
 
 
 def _scores(tried: Sequence[Tried], metric: str) -> str:

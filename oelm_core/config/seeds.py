@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from oelm_core.errors import BadInput
 
@@ -34,6 +35,25 @@ def parse_seeds(text: str, where: str = "--seeds") -> tuple[int, ...]:
     if len(seeds) > MOST:
         raise BadInput(f"{where} {text}: that is more than {MOST} seeds.")
     return tuple(dict.fromkeys(seeds))
+
+
+def seed_ranges(seeds: Iterable[int]) -> list[str]:
+    """
+    >>> seed_ranges([44, 42, 43, 77]), seed_ranges([42, 43])
+    (['42-44', '77'], ['42', '43'])
+    """
+    runs: list[list[int]] = []
+    for seed in sorted(set(seeds)):
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1].append(seed)
+        else:
+            runs.append([seed])
+    return [part for run in runs for part in ([f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run))]
+
+
+def seeds_option(seeds: Sequence[int]) -> str:
+    """As a command line has them: a lone number after --seeds would be a count."""
+    return f"--seeds {','.join(seed_ranges(seeds))}" if len(seeds) > 1 else f"--seed {seeds[0]}"
 
 
 def _counted(count: int, where: str) -> tuple[int, ...]:

@@ -39,12 +39,14 @@ def search_words(search: Search) -> str:
 
 
 def registered_words(registered: Registered) -> str:
+    """What deviates is listed by the audit, a finding each."""
     if registered.hash is None or registered.when is None:
-        return f"{'; '.join(['Never registered', *registered.deviations[1:]])}."
+        return "Never registered."
     plan = f"registered {registered.hash[:8]} on {day(registered.when)}"
     if not registered.deviations:
         return f"As {plan}."
-    return f"{plan[:1].upper()}{plan[1:]}, but: {'; '.join(registered.deviations)}."
+    count = len(registered.deviations)
+    return f"{plan[:1].upper()}{plan[1:]}, but {_counted(count, 'deviation')}, listed under Fairness."
 
 
 def _counted(count: int, what: str) -> str:
