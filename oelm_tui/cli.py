@@ -26,7 +26,7 @@ COMMANDS = {
     "resume": ("runs", "Continue from a run's newest checkpoint."),
     "delete": ("runs", "Delete a run's folder."),
     "evaluate": ("evaluate", "Score a finished run's best checkpoint on other text."),
-    "compare": ("compare", "Compare arms with their baseline: table, significance, fairness."),
+    "compare": ("compare", "Compare arms with their baseline: table, verdicts, fairness."),
     "export": ("compare", f"Write a comparison as {', '.join(_most)} or {_last}."),
     "calibrate": ("calibrate", "Compare a preset with itself: false alarms, and how its seeds spread."),
     "import": ("runs", "Turn output folders of the author's scripts into read-only runs."),

@@ -31,7 +31,7 @@ def compare(
     as_json: AsJson = False,
     folder: PresetsDir = None,
 ) -> None:
-    """Compare arms with their baseline: table, significance, fairness."""
+    """Compare arms with their baseline: table, verdicts, fairness."""
     from oelm_core.published.audit import with_published_audit
     from oelm_core.report.terminal import terminal_report
 
