@@ -29,6 +29,7 @@ class Signs:
     marked, flag, cursor = "◆", "⚑", "›"
     up, down, dot, ellipsis = "↑", "↓", "·", "…"
     good, warn, bad, note = "✔", "⚠", "✗", "·"
+    spread, borrowed = "±", "†"
     arms = ("●", "▲", "■", "◆")
     bar_steps, spark = " ▏▎▍▌▋▊▉█", " ▁▂▃▄▅▆▇█"
 
@@ -43,6 +44,7 @@ class AsciiSigns(Signs):
     marked, flag, cursor = "*", "!", ">"
     up, down, dot, ellipsis = "^", "v", "-", "~"
     good, warn, bad, note = "+", "!", "x", "-"
+    spread, borrowed = "+-", "*"
     arms = ("*", "o", "x", "+")
     bar_steps, spark = " #", " .:-=+*#@"
 

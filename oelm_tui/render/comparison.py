@@ -91,7 +91,8 @@ def word_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
         lines += wrapped(f"{line.name}: {line.text}", width, "")
     decide = decide_line(group, Translations())  # stands above
     for note in result_notes(group, Translations()):
-        lines += wrapped(note, width, "faint") if note != decide else []
+        text = note.replace(BORROWED, glyphs.signs.borrowed)
+        lines += wrapped(text, width, "faint") if note != decide else []
     return lines
 
 
@@ -165,7 +166,7 @@ def _interval(pair: Pair | None) -> list[Span]:
         return [("", "")]
     if pair.interval is None:
         return [("unknown", ""), (" (one seed)", "faint")]
-    borrowed = [(f" {BORROWED}", "faint")] if is_borrowed(pair) else []
+    borrowed = [(f" {glyphs.signs.borrowed}", "faint")] if is_borrowed(pair) else []
     return [(formatting.interval(pair.metric, pair.interval), ""), *borrowed]
 
 
@@ -233,4 +234,5 @@ def _spread(measure: Measure | None, show: Callable[[float], str]) -> str:
     if measure is None:
         return ""
     tiny = measure.std is not None and measure.std < 1e-3 * abs(measure.mean)  # no "87,874 ± 0", no "1.0 MiB ± 35 B"
-    return show(measure.mean) if tiny else formatting.with_spread(measure.mean, measure.std, show)
+    text = show(measure.mean) if tiny else formatting.with_spread(measure.mean, measure.std, show)
+    return text.replace("±", glyphs.signs.spread)
