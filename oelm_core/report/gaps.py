@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 
 from oelm_core.compare.comparison import Arm, Comparison, Group, MeanGap, Pair, SignificanceTest
 from oelm_core.formatting import gap, interval, p_number, whole
@@ -128,8 +129,12 @@ def across(comparison: Comparison, translate: Translations) -> ReportTable:
     rows = [_of_data_set(group, pair, translate) for group, pair in pairs]
     rows += [_of_mean(mean, translate) for mean in comparison.means]
     notes = (translate("A mean is over these data sets and no others."),) if comparison.means else ()
-    narrow = tuple(map(translate, ("p", "Kept", "95 % interval", "Baseline")))
-    return ReportTable(title, tuple(map(translate, headings)), "llrrrrrr", tuple(rows), narrow=narrow, notes=notes)
+    columns: list[Column[tuple[str, ...]]] = [
+        (heading, align, itemgetter(place))
+        for place, (heading, align) in enumerate(zip(headings, "llrrrrrr", strict=True))
+    ]
+    narrow = ("p", "Kept", "95 % interval", "Baseline")
+    return dataclasses.replace(make_table(title, translate, rows, columns, keep=5, narrow=narrow), notes=notes)
 
 
 def _of_data_set(group: Group, pair: Pair, translate: Translations) -> tuple[str, ...]:
