@@ -190,12 +190,21 @@ def _by_losses(e: Evidence, metric: str, basis: Basis, value: float) -> RunScore
         loss = float(chosen.sum() / tokens.sum())
         value = loss if metric_named(metric).name == "loss" else math.exp(min(loss, 700.0))
     loss = float(chosen.sum() / tokens.sum())
-    share = len(tokens) / tokens.sum()
-    items = loss + (chosen - loss * tokens) * share  # ratio estimator: a document weighs by its tokens
+    items = parts_by_tokens(chosen, tokens)
     if metric_named(metric).name == "loss":
         items = math.log(loss) + (items - loss) / loss
     items = items - items.mean() + level(metric, value)
     return RunScore(value, items, _fingerprint(tokens), "documents" if by_document else "stretches of text")
+
+
+def parts_by_tokens(sums: Floats, tokens: Floats) -> Floats:
+    """Each document's part in the loss per token [documents]: a ratio estimator, a document weighs by its tokens.
+
+    Their mean is the loss; their variance, over n, that of the loss over samples of documents (linearised).
+    """
+    loss = sums.sum() / tokens.sum()
+    parts: Floats = loss + (sums - loss * tokens) * len(tokens) / tokens.sum()
+    return parts
 
 
 def _documents(found: Losses) -> tuple[Floats, Floats]:

@@ -126,17 +126,16 @@ def own_runs(config_hash: str, runs: Sequence[Run]) -> tuple[list[Evidence], lis
     return [alike[seed] for seed in sorted(alike)], notes
 
 
-def missing_seeds(config_hash: str, runs: Sequence[Run], wanted: int, first: int) -> tuple[list[int], list[Run]]:
-    """(seeds from `first` on that would make `wanted` of them, runs that are under way).
+def missing_seeds(config_hash: str, runs: Sequence[Run], wanted: Sequence[int]) -> tuple[list[int], list[Run]]:
+    """(seeds that have no run yet, runs of the others that are under way).
 
-    A seed that diverged is a result, and is not tried again.
+    A seed that diverged is a result, and is not tried again; one that failed otherwise is.
     """
     mine = [run for run in runs if run.config_hash == config_hash and not (run.imported or run.is_draw)]
     done = {run.seed for run in mine if run.state == "finished" or run.reason == "nonfinite"}
     under_way = {run.seed: run for run in mine if not run.is_over and run.seed not in done}
-    free = (seed for seed in itertools.count(first) if seed not in done and seed not in under_way)
-    missing = list(itertools.islice(free, max(0, wanted - len(done) - len(under_way))))
-    return missing, [under_way[seed] for seed in sorted(under_way)]
+    missing = [seed for seed in wanted if seed not in done and seed not in under_way]
+    return missing, [under_way[seed] for seed in wanted if seed in under_way]
 
 
 def compare_with_itself(

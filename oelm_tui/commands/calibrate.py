@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oelm_core.formatting import gap, listed, metric_value, percent, points, relative, whole
-from oelm_tui.commands.options import AsJson, PresetsDir, catalogue, single
+from oelm_tui.commands.options import AsJson, PresetsDir, Seeds, catalogue, single
 from oelm_tui.console import console, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -16,20 +16,22 @@ if TYPE_CHECKING:
     from oelm_core.config import Experiment
     from oelm_core.runs.folder import RunFolder
 
-FIRST_SEED = 42
 BASES = {"test": "on test", "cross-fitted": "validation, cross-fitted", "best": "best validation"}
 
 
 def calibrate(
     ctx: typer.Context,
     preset: Annotated[str, typer.Argument(metavar="PRESET")],
-    seeds: Annotated[int | None, typer.Option(help="Run seeds 42, 43, ... until there are so many.", min=4)] = None,
+    seeds: Seeds = None,
     metric: Annotated[str | None, typer.Option(help="Another metric than the preset's own.")] = None,
     device: Annotated[str, typer.Option(help="For runs that are missing: auto, cpu, or cards: 0 or 2,3.")] = "auto",
     as_json: AsJson = False,
     folder: PresetsDir = None,
 ) -> None:
-    """Compare a preset with itself over all splits of its seeds: false alarms, spread, and what it could detect."""
+    """Compare a preset with itself over all splits of its seeds: false alarms, spread, and what it could detect.
+
+    --seeds first starts those that are missing, in the background, and follows them.
+    """
     from oelm_core.compare.self_comparison import compare_with_itself, own_runs
     from oelm_core.config import as_dict, config_hash
     from oelm_core.launch.launcher import list_runs
@@ -52,17 +54,19 @@ def calibrate(
     note(f"kept in {path}; tables with this recipe name it, and borrow its spread.")
 
 
-def _run_missing_seeds(experiment: Experiment, recipe: str, wanted: int, device: str) -> None:
+def _run_missing_seeds(experiment: Experiment, recipe: str, wanted: str, device: str) -> None:
     """Starts the seeds that are missing and follows them to their end."""
     from oelm_core.compare.self_comparison import missing_seeds
+    from oelm_core.config.seeds import parse_seeds
     from oelm_core.launch import launcher
     from oelm_core.launch.request import RunRequest
     from oelm_tui.commands.run import follow_to_end
 
-    missing, under_way = missing_seeds(recipe, launcher.list_runs(), wanted, FIRST_SEED)
+    missing, under_way = missing_seeds(recipe, launcher.list_runs(), parse_seeds(wanted))
     folders: list[RunFolder] = [run.folder for run in under_way]
     if under_way:
-        note(f"{len(under_way)} runs of {experiment.id} are under way already.")
+        names = listed([str(run.seed) for run in under_way])
+        note(f"{experiment.id} with seed{'s' if len(under_way) > 1 else ''} {names} is under way already.")
     if missing:
         names = listed([str(seed) for seed in missing])
         note(

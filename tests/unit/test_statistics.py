@@ -50,8 +50,14 @@ def test_without_examples_the_standard_error_is_that_of_the_pooled_t_test():
     reference = stats.ttest_ind(arm, baseline)
     assert found.value == pytest.approx(np.mean(arm) - np.mean(baseline))
     assert found.value / found.error == pytest.approx(reference.statistic)
-    welch = stats.ttest_ind(arm, baseline, equal_var=False)
-    assert found.df == pytest.approx((reference.df + welch.df) / 2)  # halfway: guards against unequal spreads
+    assert found.df == reference.df
+
+
+def test_spreads_that_are_not_equal_leave_fewer_degrees_of_freedom():
+    found = gap(Sample((0.90, 0.92, 0.94)), Sample((0.905, 0.91, 0.915)))  # variances 16 : 1
+    unbiased = (16 + 1) ** 2 * 4 / (4 + 2) / ((16**2 + 1**2) / (2 + 2))
+    assert found.df == pytest.approx(unbiased)
+    assert found.df < 4
 
 
 def test_one_seed_a_side_leaves_interval_and_p_unknown():
