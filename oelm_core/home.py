@@ -43,7 +43,7 @@ def _checked(path: Path) -> Path:
             raise BadInput(f"OELM_HOME {_short(str(path))}: {_NAMES[error.errno]}.") from None
         raise Refused(f"OELM_HOME {_short(str(path))} cannot be used: {error.strerror}.") from None
     if not stat.S_ISDIR(mode):
-        raise BadInput(f"OELM_HOME {_short(str(path))}: is not a folder.")
+        raise BadInput(f"OELM_HOME {_short(str(path))} is not a folder.")
     if not os.access(path, os.R_OK | os.X_OK):
         raise Refused(f"OELM_HOME {_short(str(path))} cannot be used: you may not read it.")
     return path

@@ -121,7 +121,7 @@ def test_a_broken_preset_of_mine_is_a_warning_in_lists_and_an_error_by_name(oelm
 
 def test_a_home_that_cannot_be_written_is_refused(oelm: Oelm) -> None:
     oelm.home.write_text("a file, not a folder")
-    assert "cannot create a run" in oelm.refusal("run", "demo-gpt-baseline", "--device", "cpu", code=4)
+    assert f"{oelm.home} is not a folder" in oelm.refusal("run", "demo-gpt-baseline", "--device", "cpu", code=2)
 
 
 def test_a_full_disk_leaves_no_half_made_run(oelm: Oelm) -> None:

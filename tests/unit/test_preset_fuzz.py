@@ -194,6 +194,7 @@ def test_markup_in_a_title_is_shown_as_it_is_written(tmp_path, monkeypatch, caps
     study = {"id": "titled", "title": title, "question": title, "arms": ["good"]}
     (tmp_path / "presets" / "studies" / "titled.yaml").write_text(json.dumps(study))
     monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
     for command in (["presets"], ["presets", "show", "titled"]):
         monkeypatch.setattr("sys.argv", ["oelm", *command])
         cli.main()
