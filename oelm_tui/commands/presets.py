@@ -97,6 +97,7 @@ def _print_list(experiments: list[PresetRow], studies: list[PresetRow]) -> None:
     print_table(
         ["EXPERIMENT", "FAMILY", "DATA", "METHOD", "BASELINE", "TITLE"],
         [[row.id, row.family, row.dataset, row.method or "-", row.baseline or "-", row.title] for row in experiments],
+        drop=("BASELINE", "FAMILY", "DATA", "METHOD"),
     )
     print()
     print_table(["STUDY", "DATA", "TITLE"], [[row.id, row.dataset, row.title] for row in studies])
@@ -165,5 +166,6 @@ def _show_study(study: Study, found: Catalogue, as_json: bool) -> None:
     print_table(
         ["ARM", "METHOD", "BASELINE", "LR", "TITLE"],
         [[arm.id, arm.method.name, arm.baseline or "-", f"{arm.train.lr:g}", arm.title] for arm in arms],
+        drop=("BASELINE", "LR"),
     )
     print(f"\nseeds {', '.join(map(str, study.seeds))}\nStart it with: oelm study {study.id}")
