@@ -118,7 +118,8 @@ def own_runs(config_hash: str, runs: Sequence[Run]) -> tuple[list[Evidence], lis
     notes = []
     other = sum(not same_inputs(found[0], e) for e in found)
     if other:
-        notes.append(f"{other} runs on other text or weights are left out.")
+        which = "1 run on other text or weights is" if other == 1 else f"{other} runs on other text or weights are"
+        notes.append(f"{which} left out.")
     diverged = sorted({run.seed for run in mine if run.is_over and run.reason == "nonfinite"} - set(alike))
     if diverged:
         names = listed([str(seed) for seed in diverged])

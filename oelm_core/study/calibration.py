@@ -109,8 +109,7 @@ def find_calibration(
             for one in _read_all(folder)
             if (one.config_hash, one.metric) == (config_hash, metric)
             and (one.basis == "test") == (basis == "test")
-            and (one.weights or weights) == (weights or one.weights)
-            and (one.text or text) == (text or one.text)
+            and all(not a or not b or a == b for a, b in ((one.weights, weights), (one.text, text)))
         ]
         if found:
             return max(found, key=lambda one: one.created)
