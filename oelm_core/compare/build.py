@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -167,16 +168,16 @@ def _group(
     table = _Table(key, scored, built, calibrations, timing_noise(arms))
     estimates: dict[tuple[str, str], Estimate] = {}
     against = [_pair(table, arm, base, estimates) for arm, base in pairs]
+    contrasts = _contrasts(arms, baselines, declared)
+    ablations = contrasts if declared else _all_pairs(arms, baselines)
     group = Group(
         *key,
         metric_named(key.metric).direction,
         leader.name if leader else None,
         tuple(built.values()),
         tuple(against),
-        tuple(sort_findings(_audit(arms, pairs, baselines, key.metric, basis, ControlPresets(catalogue)))),
-        contrasts=tuple(
-            _pair(table, arm, other, estimates, target=False) for arm, other in _contrasts(arms, baselines, declared)
-        ),
+        tuple(sort_findings(_audit(arms, pairs, ablations, key.metric, basis, ControlPresets(catalogue)))),
+        contrasts=tuple(_pair(table, arm, other, estimates, target=False) for arm, other in contrasts),
         basis=basis,
         timing_noise=table.noise,
         calibration=tuple(facts(found) for found in calibrations.values()),
@@ -221,22 +222,27 @@ def _pairs(
     return pairs, chosen | ({leader.name} if leader else set())
 
 
+def _all_pairs(arms: list[ArmEvidence], baselines: set[str]) -> list[tuple[ArmEvidence, ArmEvidence]]:
+    """Without declared contrasts a reader may set any two arms against one another."""
+    return list(itertools.combinations([arm for arm in arms if arm.name not in baselines], 2))
+
+
 def _audit(
     arms: list[ArmEvidence],
     pairs: list[tuple[ArmEvidence, ArmEvidence]],
-    baselines: set[str],
+    ablations: list[tuple[ArmEvidence, ArmEvidence]],
     metric: str,
     basis: Basis,
     controls: ControlPresets,
 ) -> list[Finding]:
     arms = [controls.with_recipe(arm) for arm in arms]
-    pairs = [(controls.with_recipe(arm), controls.with_recipe(base)) for arm, base in pairs]
+    pairs, ablations = (
+        [(controls.with_recipe(arm), controls.with_recipe(other)) for arm, other in some] for some in (pairs, ablations)
+    )
     found = [finding for arm, base in pairs for finding in audit_pair(base, arm, controls, basis)]
-    others = [arm for arm in arms if arm.name not in baselines]
-    for place, one in enumerate(others):
-        for other in others[place + 1 :]:
-            if is_ablation(one.config, other.config):
-                found += audit_ablation(one, other, controls, basis)
+    for one, other in ablations:
+        if is_ablation(one.config, other.config):
+            found += audit_ablation(one, other, controls, basis)
     found += audit_imports(arms, pairs, metric)
     found += audit_table(arms) if pairs else []
     return [controls.with_known_presets(finding) for finding in found]

@@ -183,7 +183,7 @@ def _method_words(
         )
     over = f"{seeds.arm} seeds" if seeds.arm == seeds.baseline else f"{seeds.arm} against {seeds.baseline} seeds"
     examples = f" and {found.n:,} {arm.unit}" if found.n else ""
-    pooled = f", their spread pooled with that of {listed(found.borrowed)}" if found.borrowed else ""
+    pooled = f", their spread pooled with that of {_first(found.borrowed)}" if found.borrowed else ""
     return f"Over {over}{examples}{pooled}: {size}{shown}; {p_value(p)}.{rest}"
 
 

@@ -143,6 +143,18 @@ def test_p_is_adjusted_for_all_that_a_study_compares(tmp_path):
     assert "Adjusted for 3 comparisons" in group.pairs[0].words
 
 
+def test_arms_are_audited_against_one_another_where_a_study_contrasts_them(tmp_path):
+    for arm in (BASE, OELM, RAND):
+        seeds_of(tmp_path, arm, 0.93, 0.931)
+
+    def between(**declared):
+        (group,) = compare_study(study(BASE, OELM, RAND, **declared), list_runs(tmp_path), CATALOGUE).groups
+        return [finding.code for finding in group.audit if set(finding.arms) == {OELM.id, RAND.id}]
+
+    assert between(contrasts=[[OELM.id, RAND.id]]) == between() != []
+    assert between(contrasts=[[OELM.id, BASE.id]]) == []
+
+
 def test_an_arm_not_yet_run_counts_in_the_family_all_the_same(tmp_path):
     seeds_of(tmp_path, BASE, 0.93, 0.931)
     seeds_of(tmp_path, OELM, 0.92, 0.921)
