@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -261,7 +262,7 @@ def build_arm(arm: ArmEvidence, metric: str, scores: Mapping[str, float], *, is_
         curves=_curves(runs, metric),
         diverged=len(arm.diverged),
         failed=len(arm.failed),
-        reached={mark: reached for mark in ("0.8", "0.9") if (reached := _reached(runs, mark))},
+        reached={mark: reached for mark in ("0.8", "0.9") if (reached := _reached(every, mark))},
         missing=tuple(line for e in every for line in e.missing),
         config=arm.config,
         versions=newest.versions,
@@ -271,14 +272,20 @@ def build_arm(arm: ArmEvidence, metric: str, scores: Mapping[str, float], *, is_
 
 
 def _reached(runs: Sequence[Evidence], mark: str) -> Reached | None:
-    """When the runs first reached a share of one; None where nobody looked."""
-    asked = [e for e in runs if mark in e.result.reached]
-    if not asked:
+    """When the runs first reached a share of one, all seeds counted; None where nobody looked.
+
+    A run that ended early was watched until then; one that diverged would never have got there.
+    """
+    if not any(mark in e.result.reached for e in runs):
         return None
-    found = [e.result.reached[mark] for e in asked]
-    steps = time_to_reach([at.step if at else None for at in found], [e.step or 0 for e in asked])
-    ends = [e.values.get("seconds", 0.0) for e in asked]
-    seconds = time_to_reach([at.seconds if at else None for at in found], ends)
+    found = [e.result.reached.get(mark) for e in runs]
+    steps = time_to_reach(
+        [at.step if at else None for at in found], [math.inf if e.diverged else e.step or 0 for e in runs]
+    )
+    seconds = time_to_reach(
+        [at.seconds if at else None for at in found],
+        [math.inf if e.diverged else e.values.get("seconds", 0.0) for e in runs],
+    )
     return Reached(steps.median, seconds.median, steps.reached, steps.runs)
 
 

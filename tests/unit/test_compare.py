@@ -203,6 +203,9 @@ def test_steps_to_a_mark_count_the_seeds_that_never_reached_it(tmp_path):
     runs += [write_run(tmp_path, BASE, seed=44 + n, number=2 + n, result=never) for n in range(2)]
     found = compare_runs(runs, CATALOGUE).groups[0].arms[0].reached["0.9"]
     assert (found.median_step, found.median_seconds, found.reached, found.runs) == (300, 30, 2, 4)
+    runs.append(write_run(tmp_path, BASE, seed=46, number=9, state="failed", reason="nonfinite"))
+    found = compare_runs(runs, CATALOGUE).groups[0].arms[0].reached["0.9"]
+    assert (found.median_step, found.reached, found.runs) == (None, 2, 5)  # three of five never get there
 
 
 def test_f1_has_a_p_that_inverts_its_own_interval(tmp_path):
