@@ -23,6 +23,13 @@ class Metric(NamedTuple):
     def direction(self) -> Literal["higher", "lower"]:
         return "higher" if self.higher_is_better else "lower"
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest value that a model can have."""
+        if self.is_share:
+            return (-1.0 if self.name.endswith("matthews") else 0.0), 1.0
+        return {"perplexity": 1.0, "loss": 0.0}.get(self.name, -math.inf), math.inf
+
     def better(self, value: float, than: float | None) -> bool:
         """Strictly better, so that of equal values the earlier stays the best. Any number is better than none."""
         if than is None or math.isnan(than):

@@ -125,6 +125,8 @@ def write_run(
     write_record(path_of(folder, 1), _with(_attempt(created), attempt))
     values = list(curve) if curve is not None else _approach(score, metric, done // exp.train.eval_every)
     evals = [_eval(metric, exp.train.eval_every * (i + 1), value) for i, value in enumerate(values)]
+    if evals:  # no two seeds have the same losses to the last bit, even where their scores are equal
+        evals[0].values["loss"] += seed * 1e-9
     if "metrics" not in without:
         folder.metrics.write_bytes(_metrics(evals, exp, done, step_time, created))
     pick = max if metric_named(metric).higher_is_better else min

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 from oelm_core.compare.arms import ArmEvidence
 from oelm_core.compare.comparison import Finding
-from oelm_core.compare.evidence import Evidence
+from oelm_core.compare.evidence import Evidence, is_finite
 from oelm_core.compare.item_scores import Basis
 from oelm_core.formatting import gap, listed, metric_value
 from oelm_core.metric import metric_named
@@ -19,8 +19,12 @@ Kept = Predictions | Losses
 
 ROUNDING = 5e-4
 """A recomputed value may differ by this much: of a share, or relative. It is less than tables show."""
+SLACK = 1e-6
+"""How far rounding in single precision may push a score over its bound."""
 ERRORS = 10
-"""Wrong answers that two seeds must share, all of them, before they are called copies."""
+"""Wrong answers that two seeds must share, all of them, before they are called copies by their predictions alone."""
+LOGGED = 3
+"""Validation losses of an imported run, which its log may have rounded, before they can show that it is a copy."""
 NOISES = 2.0
 """A run's best must lie this many standard errors above its end to be called a peak."""
 COLLAPSE = 0.05
@@ -31,6 +35,7 @@ def audit_kept(arm: ArmEvidence) -> Iterator[Finding]:
     """Findings about one arm's own files."""
     kept = {e.id: found for e in arm.scored if (found := _kept(e)) is not None}
     for e in arm.scored:
+        yield from _impossible(e, arm)
         yield from _contradicted(e, arm, kept.get(e.id))
     yield from _copied(arm, kept)
 
@@ -41,6 +46,17 @@ def _kept(e: Evidence) -> Kept | None:
 
 
 # -- a headline against its own predictions ----------------------------------------------------------------------------
+
+
+def _impossible(e: Evidence, arm: ArmEvidence) -> Iterator[Finding]:
+    """Numbers that no model can have: an accuracy outside 0 to 1, a perplexity below 1."""
+    low, high = metric_named(e.metric).bounds
+    tested = e.result.test.values.get(e.metric) if e.result.test else None
+    for what, value in (("headline", e.score), ("test score", tested)):
+        if value is not None and not low - SLACK <= value <= high + SLACK:
+            again = None if e.run.imported else f"oelm run {e.preset} --seed {e.seed}"
+            why = f"the {what} of {e.id} is {e.metric} {value:g}, which no model can have."
+            yield Finding("breaks", "contradicted", (arm.name,), why, again)
 
 
 def _contradicted(e: Evidence, arm: ArmEvidence, kept: Kept | None) -> Iterator[Finding]:
@@ -107,22 +123,37 @@ def _what(kept: Kept) -> str:
 
 
 def _copied(arm: ArmEvidence, kept: dict[str, Kept]) -> Iterator[Finding]:
-    """Runs of different seeds that kept the very same losses, or predictions with the same errors."""
-    alike: dict[tuple[object, ...], list[Evidence]] = {}
+    """Runs of different seeds with the very same losses at every validation, or kept losses, or the same errors."""
+    by_curve: dict[tuple[object, ...], list[Evidence]] = {}
+    by_kept: dict[tuple[object, ...], list[Evidence]] = {}
     for e in arm.scored:
+        if curve := _losses_over_time(e):
+            by_curve.setdefault(curve, []).append(e)
         found = kept.get(e.id)
         if found is not None and _is_telling(found):
             mark = found.losses if isinstance(found, Losses) else found.predictions
-            alike.setdefault(tuple(mark), []).append(e)
-    for runs in alike.values():
-        if len({e.seed for e in runs}) > 1:
-            why = (
-                f"{listed([e.id for e in runs])} have other seeds but the very same {_what(kept[runs[0].id])}: "
-                "they are one run, counted several times."
-            )
+            by_kept.setdefault(tuple(mark), []).append(e)
+    told: list[set[str]] = []
+    for what, alike in ((None, by_kept), ("validation losses", by_curve)):
+        for runs in alike.values():
+            ids = {e.id for e in runs}
+            if len({e.seed for e in runs}) < 2 or any(ids <= before for before in told):
+                continue
+            told.append(ids)
+            same = what or _what(kept[runs[0].id])
+            why = f"{listed([e.id for e in runs])} have other seeds but the very same {same}: "
             last = max(e.seed for e in arm.runs)
             again = " ".join(f"--seed {last + place}" for place in range(1, len(runs)))
-            yield Finding("breaks", "copied", (arm.name,), why, f"oelm run {arm.preset} {again}")
+            yield Finding(
+                *("breaks", "copied", (arm.name,), f"{why}they are one run, counted several times."),
+                f"oelm run {arm.preset} {again}",
+            )
+
+
+def _losses_over_time(e: Evidence) -> tuple[tuple[int, float], ...]:
+    """Step and loss of every validation, to the last bit; empty where that cannot tell two runs apart."""
+    losses = tuple((at.step, at.values["loss"]) for at in e.evaluations if is_finite(at.values.get("loss")))
+    return () if e.run.imported and len(losses) < LOGGED else losses
 
 
 def _is_telling(kept: Kept) -> bool:

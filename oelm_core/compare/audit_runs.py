@@ -14,7 +14,9 @@ from oelm_core.compare.statistics import trend
 from oelm_core.config.seeds import seed_ranges
 from oelm_core.formatting import duration, listed, metric_value, relative
 from oelm_core.provenance import DIRTY
+from oelm_core.runs.metrics_file import read_curves
 from oelm_core.runs.schema import Attempt
+from oelm_core.runs.tried import is_stopped_by_hand
 
 BUSY = 0.5
 """Cores in use by others, before a run starts, that count as other work on the machine."""
@@ -105,19 +107,53 @@ def which_runs(ids: Sequence[str], of: int) -> str:
 
 
 def _unfinished(arm: ArmEvidence) -> Iterator[Finding]:
+    """Runs without a proper end. One that diverged is a result: it enters the test as the worst."""
+    others = [e for e in arm.scored if e.run.state == "finished"]
+    by_hand = [e for e in arm.runs if others and not e.has_result and _validations_before_a_stop(e)]
+    yield from _stopped_by_hand(arm, by_hand)
     for e in arm.runs:
         state = e.run.state
-        if state == "finished":
+        if state == "finished" or e.diverged or e in by_hand:
             continue
         why = f"{e.id} {'' if state == 'failed' else 'is '}{e.run.state_and_reason}"
         resumable = state in ("failed", "stopped", "lost") and not e.run.imported
         remedy = f"oelm resume {e.id}" if resumable else None
-        others = [other for other in arm.scored if other.run.state == "finished"]
         if others and not e.has_result:  # it gave no number, so the others stand
             why = f"{why} without a result: {arm.name} rests on the other {len(others)} of {len(arm.runs)} runs."
             yield Finding("note", "unfinished", (arm.name,), why, remedy)
         else:
             yield Finding("breaks", "unfinished", (arm.name,), f"{why}: its numbers are not a result.", remedy)
+    if arm.diverged:
+        count = f"{len(arm.diverged)} of {len(arm.runs)} run{'s' * (len(arm.runs) != 1)}"
+        why = f"{count} of {arm.name} diverged: in the test they count as the worst."
+        yield Finding("note", "diverged", (arm.name,), why)
+
+
+def _validations_before_a_stop(e: Evidence) -> int:
+    """How often somebody could have looked at a run before it was stopped by hand; a study's table drops its curve."""
+    if not is_stopped_by_hand(e.run.state, e.run.reason):
+        return 0
+    evaluations, _ = read_curves(e.run.folder.metrics, 1)
+    return len(evaluations)
+
+
+def _stopped_by_hand(arm: ArmEvidence, runs: Sequence[Evidence]) -> Iterator[Finding]:
+    """Seeds that somebody gave up after having seen how they did."""
+    if not runs:
+        return
+    steps = _range([e.run.step for e in runs])
+    looks = [_validations_before_a_stop(e) for e in runs]
+    seeds = f"{len(runs)} seed{'s' * (len(runs) != 1)} of {arm.name} {'was' if len(runs) == 1 else 'were'}"
+    why = (
+        f"{seeds} stopped by hand at step {steps}, after {_range(looks)} validation{'s' * (max(looks) != 1)}: "
+        f"what {'it' if len(runs) == 1 else 'they'} would have given is not known."
+    )
+    yield Finding("confounds", "unfinished", (arm.name,), why, f"oelm resume {' '.join(e.id for e in runs)}")
+
+
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _reruns(arm: ArmEvidence) -> Iterator[Finding]:
@@ -264,7 +300,7 @@ def _seeds(baseline: ArmEvidence, arm: ArmEvidence) -> Iterator[Finding]:
         if extra
     ]
     if lone:
-        why = f"seeds do not match ({'; '.join(lone)}): only common seeds see the same batches and are paired."
+        why = f"seeds do not match ({'; '.join(lone)}): the arms did not see the same batches."
         yield Finding("note", "seeds", (baseline.name, arm.name), why)
 
 

@@ -26,6 +26,7 @@ FINDINGS = {
     "untouched-baseline": "untouched baseline",
     # what the runs did
     "unfinished": "arm not finished",
+    "diverged": "diverged runs",
     "frozen-moved": "frozen weights",
     "examples": "examples judged on",
     "reruns": "reruns of a seed",

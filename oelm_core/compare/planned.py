@@ -22,6 +22,7 @@ ANY = ""
 DELETED = "ran as planned, deleted once the result was known"
 SLACK = 1.0
 """Seconds by which two clocks may differ."""
+LOOKED = "Seeds added after a look at the results make p too small (optional stopping)"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ def _registration(group: Group, behind: PlanBehind, tried: Sequence[Tried]) -> I
     extended = any(one.plan is not None and _extends(behind.plan, one.plan) for one in behind.earlier)
     why = f"the plan was registered on {day(behind.registered.when)} after {len(early)} of its runs had begun"
     if extended:
-        yield _finding("note", everyone, f"{why}: it adds seeds to the one of {day(behind.earlier[-1].when)}.")
+        added = f"it adds seeds to the one of {day(behind.earlier[-1].when)}"
+        yield _finding("note", everyone, f"{why}: {added}. {LOOKED}.")
     else:
         yield _finding("confounds", everyone, f"{why}: it may have been made to fit them.")
 
@@ -137,7 +139,7 @@ def _seeds(arm: Arm, seeds: Sequence[int], tried: Sequence[Tried]) -> Iterator[F
     for grade, words, which in _fates(arm, missing, tried):
         yield _finding(grade, [arm.id], f"{arm.id}, {_named(which)}: {words}.", _run(arm, which))
     if extra:
-        yield _finding("note", [arm.id], f"{arm.id}, {_named(extra)}: added to what was planned.")
+        yield _finding("note", [arm.id], f"{arm.id}, {_named(extra)}: added to what was planned. {LOOKED}.")
 
 
 def _fates(arm: Arm, missing: Sequence[int], tried: Sequence[Tried]) -> Iterator[tuple[Grade, str, list[int]]]:
@@ -162,6 +164,8 @@ def _fate(runs: Sequence[Tried]) -> tuple[Grade, str]:
         return "breaks", DELETED
     if any(one.state in LIVE for one in runs):
         return "note", "planned, not finished yet"
+    if any(one.diverged for one in runs):
+        return "note", "planned, diverged, which counts as the worst"
     if any(one.state == "failed" for one in runs):
         reason = next(one.reason for one in runs if one.state == "failed")
         return "confounds", f"planned, failed ({reason or 'error'})"

@@ -12,6 +12,13 @@ from oelm_core.runs.ledger import LedgerEvent
 from oelm_core.runs.status import FINAL
 from oelm_core.runs.store import Run
 
+BY_HAND = frozenset({"user", "signal", None})
+"""Reasons of a stop that were somebody's will, as far as is known; the others are the machine's."""
+
+
+def is_stopped_by_hand(state: str, reason: str | None) -> bool:
+    return state == "stopped" and reason in BY_HAND
+
 
 class Tried(Struct, frozen=True, kw_only=True):
     """One run, whether or not its folder is still there."""

@@ -70,7 +70,40 @@ def test_an_honest_pair_over_three_seeds_has_nothing_but_its_scale_against_it(tm
     runs = seeds(tmp_path, BASE, (0.85, 0.86, 0.84)) + seeds(tmp_path, OELM, (0.90, 0.91, 0.89))
     group = won(runs)
     assert codes(group) == {"qk-norm"}
-    assert codes(group, "note") == {"best-of-many"}
+    assert codes(group, "note") == {"best-of-many", "search"}  # no ledger knows them
+
+
+def test_copies_of_a_run_with_few_errors_are_known_by_their_validation_losses(tmp_path):
+    theirs = seeds(tmp_path, BASE, (0.85, 0.86, 0.84))
+    few = predictions_with(LABELS, range(7))
+    ours = seeds(tmp_path, OELM, (0.99, 0.99, 0.99), labels=LABELS, predictions=few)
+    assert "copied" not in codes(won(theirs + ours))
+    for copy in ours[1:]:
+        shutil.copy(ours[0].folder.metrics, copy.folder.metrics)
+    found = only(won(theirs + ours), "copied")
+    assert (found.grade, found.arms) == ("breaks", ("rev-oelm",))
+    assert "have other seeds but the very same validation losses" in found.why
+
+
+@pytest.mark.parametrize(
+    ("base", "arm", "theirs", "ours", "words"),
+    [
+        (BASE, OELM, 0.85, 1.2, "is accuracy 1.2, which no model can have."),
+        (STORY, STORY_OELM, 2.0, 0.5, "is perplexity 0.5, which no model can have."),
+    ],
+)
+def test_a_headline_that_no_model_can_have_breaks(tmp_path, base, arm, theirs, ours, words):
+    group = won(pair_of(tmp_path, base, arm, theirs={"score": theirs}, ours={"score": ours}))
+    found = only(group, "contradicted")
+    assert (found.grade, found.arms) == ("breaks", (arm.id,))
+    assert found.why.endswith(words)
+
+
+def test_seeds_that_do_not_match_are_not_said_to_be_paired(tmp_path):
+    runs = seeds(tmp_path, BASE, (0.85, 0.86)) + seeds(tmp_path, OELM, (0.9, 0.91, 0.92))
+    assert only(won(runs), "seeds").why == (
+        "seeds do not match (44 only rev-oelm): the arms did not see the same batches."
+    )
 
 
 # -- the same seed, again and again ------------------------------------------------------------------------------------

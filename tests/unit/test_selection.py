@@ -202,6 +202,98 @@ def test_naming_the_best_runs_alone_is_seen(lab: Lab) -> None:
     assert "seeds 43 and 44, 80.00 %" in finding.why
 
 
+def named(runs: Sequence[Run]) -> Group:
+    [group] = compare_runs(runs, CATALOGUE).groups
+    return group
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "more", "grade", "words"),
+    [
+        ("failed", "nonfinite", {"curve": []}, "confounds", "(seeds 50 and 51: 2 diverged): the seeds were chosen."),
+        ("stopped", "user", {"score": 0.8}, "confounds", ": 2 stopped by hand): the seeds were chosen."),
+        ("stopped", "user", {"curve": []}, "note", "(seeds 50 and 51: 2 stopped by hand)."),
+        ("failed", "oom", {"score": 0.8}, "note", "(seeds 50 and 51: 2 failed (oom))."),
+        ("stopped", "node_fail", {"score": 0.8}, "note", "(seeds 50 and 51: 2 stopped (node_fail))."),
+    ],
+)
+def test_seeds_that_ended_badly_cannot_be_left_out_in_silence(lab: Lab, state, reason, more, grade, words) -> None:
+    shown = lab.run(BASE, 42, 43) + lab.run(OELM, 42, 43)
+    lab.run(OELM, 50, 51, state=state, reason=reason, **more)
+    [finding] = about(named(shown), "search")
+    assert finding.grade == grade
+    assert finding.why.startswith("2 runs of rev-oelm with the configuration shown here")
+    assert finding.why.endswith(words)
+
+
+def test_a_shown_seed_that_diverged_at_first_was_run_until_it_did_not(lab: Lab) -> None:
+    lab.run(OELM, 42, state="failed", reason="nonfinite", curve=[])
+    [finding] = about(named(lab.run(BASE, 42) + lab.run(OELM, 42)), "search")
+    assert finding.grade == "confounds"
+    assert "1 diverged): which one stands was a choice." in finding.why
+
+
+@pytest.mark.parametrize("reason", ["user", "timeout"])
+def test_a_study_whose_bad_seeds_were_stopped_by_hand_is_confounded(lab: Lab, reason: str) -> None:
+    lab.run(BASE, 42, 43, 44)
+    lab.run(OELM, 42)
+    stopped = lab.run(OELM, 43, 44, state="stopped", reason=reason, score=0.7)
+    found = about(lab.table(), "unfinished")
+    if reason == "timeout":
+        assert {finding.grade for finding in found} == {"note"}
+        return
+    [finding] = found
+    assert (finding.grade, finding.why) == (
+        "confounds",
+        "2 seeds of rev-oelm were stopped by hand at step 200, after 2 validations: "
+        "what they would have given is not known.",
+    )
+    assert set(finding.settle_with.split()[2:]) == {run.id for run in stopped}  # type: ignore[union-attr]
+
+
+def test_one_pair_picked_from_four_rates_is_seen_though_both_arms_tried_as_many(lab: Lab) -> None:
+    shown: list[Run] = []
+    for lr in ("1e-3", "2e-3", "3e-3", "4e-3"):
+        shown = [run for arm in (BASE, OELM) for run in lab.run(override(arm, [f"train.lr={lr}"]), 42, 43)]
+    [finding] = about(named(shown), "search")
+    assert (finding.grade, finding.settle_with) == ("confounds", "oelm compare --all")
+    assert finding.why.startswith("12 runs of rev-baseline and rev-oelm with 6 configurations not shown here")
+    assert about(named(list_runs(lab.root)), "search") == []
+
+
+def test_the_same_configuration_under_another_preset_is_no_other_run(lab: Lab) -> None:
+    shown = lab.run(BASE, 42, 43) + lab.run(OELM, 42, 43)
+    lab.run(experiment("my-own", method=FROZEN, baseline="rev-baseline"), 50, 51, 52, score=0.8)
+    [finding] = about(named(shown), "search")
+    assert finding.grade == "confounds"
+    assert "3 runs of rev-oelm with the configuration shown here are not among those compared" in finding.why
+
+
+def test_runs_that_the_ledger_does_not_know_are_noted_once(lab: Lab) -> None:
+    strange = lab.run(BASE, 42, 43, told=False) + lab.run(OELM, 42, told=False)
+    [finding] = about(named(strange), "search")
+    assert finding.grade == "note"
+    assert finding.why == "the ledger does not know any of these 3 runs: what else was tried is not counted."
+    [finding] = about(named(strange + lab.run(OELM, 43)), "search")
+    assert finding.why == "the ledger does not know 3 of these 4 runs: what else was tried is not counted."
+
+
+def test_imported_runs_need_no_ledger(lab: Lab) -> None:
+    runs = lab.run(BASE, 42, told=False, run={"imported": {"fingerprint": "a"}})
+    runs += lab.run(OELM, 42, told=False, run={"imported": {"fingerprint": "b"}})
+    assert all(run.imported for run in runs)
+    assert about(named(runs), "search") == []
+
+
+def test_a_diverged_run_is_a_result_in_a_study_and_by_name(lab: Lab) -> None:
+    runs = lab.run(BASE, 42, 43) + lab.run(OELM, 42)
+    runs += lab.run(OELM, 43, state="failed", reason="nonfinite", score=0.7)
+    for group in (named(runs), lab.table()):
+        assert about(group, "unfinished") == []
+        [finding] = about(group, "diverged")
+        assert finding.why == "1 of 2 runs of rev-oelm diverged: in the test they count as the worst."
+
+
 def test_runs_older_than_the_ledger_count(lab: Lab) -> None:
     old, new = lab.run(OELM, 42, told=False), lab.run(OELM, 43)
     tried = everything_tried(list_runs(lab.root), read_ledger(lab.root).events)
@@ -281,7 +373,7 @@ def test_what_became_of_a_missing_seed_is_told(lab: Lab) -> None:
     assert (deleted.why[:17], deleted.settle_with) == ("1 run of rev-oelm", "oelm run rev-oelm --seed 43")
     grades = {finding.why: finding.grade for finding in about(group, "registration")}
     assert grades == {
-        "rev-oelm, seed 44: planned, failed (nonfinite).": "confounds",
+        "rev-oelm, seed 44: planned, diverged, which counts as the worst.": "note",
         "rev-oelm, seed 45: planned, begun, not finished.": "confounds",  # its runner is of another machine
         "rev-oelm, seed 46: planned, never run.": "note",
     }
@@ -292,7 +384,11 @@ def test_seeds_added_to_the_plan_are_noted(lab: Lab) -> None:
     lab.run(BASE, 42)
     lab.run(OELM, 42, 43)
     [finding] = about(lab.table(), "registration")
-    assert (finding.grade, finding.why) == ("note", "rev-oelm, seed 43: added to what was planned.")
+    assert finding.grade == "note"
+    assert finding.why == (
+        "rev-oelm, seed 43: added to what was planned. "
+        "Seeds added after a look at the results make p too small (optional stopping)."
+    )
 
 
 def test_another_configuration_than_registered_does_not_stand(lab: Lab) -> None:
@@ -334,6 +430,7 @@ def test_seeds_added_by_a_second_plan_are_said_to_be(lab: Lab) -> None:
     [finding] = about(group, "registration")
     assert finding.grade == "note"
     assert "it adds seeds to the one of 2026-02-0" in finding.why
+    assert finding.why.endswith("make p too small (optional stopping).")
 
 
 def test_the_same_plan_is_registered_once_and_another_beside_it(lab: Lab) -> None:
