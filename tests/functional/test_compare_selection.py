@@ -57,9 +57,11 @@ def test_the_best_of_eight_rates_against_a_baseline_run_once(oelm: Oelm) -> None
         write_run(runs, override(OELM, [f"train.lr={place}e-4"]), number=1 + place, score=0.84 + place / 100)
         for place in range(1, 9)
     ]
-    (found,) = findings(oelm, base.id, tried[-1].id, code="search")
-    assert found["grade"] == "confounds"
-    assert "8 configurations were tried for demo-bert-oelm" in found["why"]
+    counted, hidden, unknown = findings(oelm, base.id, tried[-1].id, code="search")
+    assert [one["grade"] for one in (counted, hidden, unknown)] == ["confounds", "confounds", "note"]
+    assert "8 configurations were tried for demo-bert-oelm" in counted["why"]
+    assert "7 runs of demo-bert-oelm with 7 configurations not shown here" in hidden["why"]
+    assert "the ledger does not know any of these 2 runs" in unknown["why"]
 
 
 def test_other_seeds_than_a_study_plans(oelm: Oelm) -> None:
@@ -72,4 +74,4 @@ def test_other_seeds_than_a_study_plans(oelm: Oelm) -> None:
     found = [one for one in findings(oelm, "chosen", code="registration") if one["grade"] == "breaks"]
     assert {arm for one in found for arm in one["arms"]} == {BASE.id, OELM.id}
     assert all("seeds 45, 47 and 51 and not seeds 42-44" in one["why"] for one in found)
-    assert "oelm run demo-bert-oelm --seed 42 --seed 43 --seed 44" in {one["settle_with"] for one in found}
+    assert "oelm run demo-bert-oelm --seeds 42-44" in {one["settle_with"] for one in found}
