@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ from oelm_core.compare.comparison import (
 )
 from oelm_core.compare.control_presets import ControlPresets
 from oelm_core.compare.evidence import Evidence
-from oelm_core.compare.item_scores import Basis, common_basis, level
+from oelm_core.compare.item_scores import Basis, can_be_computed, common_basis, level
 from oelm_core.compare.settings import config_differences, target_of
 from oelm_core.compare.significance import (
     ScoredArm,
@@ -58,6 +58,7 @@ from oelm_core.runs.schema import setting
 from oelm_core.study.calibration import Calibration, facts, find_calibration
 
 if TYPE_CHECKING:
+    from oelm_core.config import Study
     from oelm_core.config.catalogue import Catalogue
 
 FIRST_LOOK = 3
@@ -90,7 +91,10 @@ def build_comparison(
         footnotes.append(f"Not compared across: {listed(names)} are separate tables.")
     declared = study.contrasts if study else None
     made = [_group(key, arms, catalogue, asked, declared) for key, arms in arms_of.items()]
-    groups = _adjusted([group for group, _ in made], _planned_comparisons(study, catalogue) if study else None)
+    planned = _planned_comparisons(study.arms, len(study.contrasts), catalogue) if study else None
+    if planned is None and (together := _study_of(evidence, catalogue)):
+        planned = _planned_comparisons(together.arms, len(together.contrasts), catalogue)
+    groups = _one_command(_adjusted([group for group, _ in made], planned))
     for group in groups:
         if len(group.arms) == 1:
             footnotes.append(f"{group.dataset}: only {group.arms[0].id} is there; nothing to set it against.")
@@ -102,10 +106,17 @@ def build_comparison(
     return Comparison(tuple(groups), tuple(dict.fromkeys(footnotes)), study, means)
 
 
-def _planned_comparisons(study: ComparedStudy, catalogue: Catalogue) -> int:
+def _planned_comparisons(arms: Sequence[str], contrasts: int, catalogue: Catalogue) -> int:
     """How many a study declares: each arm against its baseline, and arms against one another."""
-    planned = [catalogue.experiments[arm] for arm in study.arms if arm in catalogue.experiments]
-    return sum(one.baseline is not None for one in planned) + len(study.contrasts)
+    planned = [catalogue.experiments[arm] for arm in arms if arm in catalogue.experiments]
+    return sum(one.baseline is not None for one in planned) + contrasts
+
+
+def _study_of(evidence: Sequence[Evidence], catalogue: Catalogue) -> Study | None:
+    """The study that all these runs were started by: naming its runs one by one does not make its family smaller."""
+    names = {e.record.study for e in evidence}
+    name = names.pop() if len(names) == 1 else None
+    return catalogue.studies.get(name) if name else None
 
 
 def _nothing(evidence: Sequence[Evidence], study: ComparedStudy | None) -> str:
@@ -129,16 +140,21 @@ class _Table:
     noise: float | None
 
     def others(self, *names: str) -> list[Spread]:
-        """How seeds spread in the other arms, and in calibrations of all recipes here."""
-        spreads = [spread_of(arm) for name, arm in self.scored.items() if name not in names]
-        known = [spread for spread in spreads if spread is not None]
-        for name, found in self.calibrations.items():
-            used = {e.seed for e in self.scored[name].runs}
-            values = [score for seed, score in zip(found.seeds, found.scores, strict=False) if seed not in used]
-            sample = Sample(tuple(level(self.key.metric, value) for value in values)) if len(values) > 1 else None
-            if sample:
-                known.append(Spread(sample.variance, sample.df, f"{found.preset} (calibrated, {len(values)} seeds)"))
-        return known
+        """How seeds spread in the other arms, calibrations of their recipes included."""
+        found = [arm.with_calibration(self.calibrated(name)) for name, arm in self.scored.items() if name not in names]
+        return [spread for arm in found if (spread := spread_of(arm)) is not None]
+
+    def calibrated(self, name: str) -> Spread | None:
+        """How other seeds of an arm's recipe spread, by its calibration."""
+        found = self.calibrations.get(name)
+        if found is None:
+            return None
+        used = {e.seed for e in self.scored[name].runs}
+        values = [score for seed, score in zip(found.seeds, found.scores, strict=False) if seed not in used]
+        if len(values) < 2:
+            return None
+        sample = Sample(tuple(level(self.key.metric, value) for value in values))
+        return Spread(sample.variance, sample.df, f"{found.preset} (calibrated, {len(values)} seeds)")
 
 
 def _group(
@@ -176,7 +192,14 @@ def _group(
         leader.name if leader else None,
         tuple(built.values()),
         tuple(against),
-        tuple(sort_findings(_audit(arms, pairs, ablations, key.metric, basis, ControlPresets(catalogue)))),
+        tuple(
+            sort_findings(
+                [
+                    *_audit(arms, pairs, ablations, key.metric, basis, ControlPresets(catalogue)),
+                    *_without_examples(against, estimates),
+                ]
+            )
+        ),
         contrasts=tuple(_pair(table, arm, other, estimates, target=False) for arm, other in contrasts),
         basis=basis,
         timing_noise=table.noise,
@@ -227,6 +250,15 @@ def _all_pairs(arms: list[ArmEvidence], baselines: set[str]) -> list[tuple[ArmEv
     return list(itertools.combinations([arm for arm in arms if arm.name not in baselines], 2))
 
 
+def _without_examples(pairs: Sequence[Pair], estimates: Mapping[tuple[str, str], Estimate]) -> Iterator[Finding]:
+    """A p that leaves out the noise of the examples is too small."""
+    bare = [pair for pair in pairs if pair.p is not None and not estimates[pair.arm, pair.baseline].n]
+    if bare and can_be_computed(bare[0].metric):
+        arms = tuple(dict.fromkeys(name for pair in bare for name in (pair.baseline, pair.arm)))
+        why = "no run of an arm kept what it predicted, so the noise of the examples is in no interval: p is too small."
+        yield Finding("confounds", "examples", arms, why)
+
+
 def _audit(
     arms: list[ArmEvidence],
     pairs: list[tuple[ArmEvidence, ArmEvidence]],
@@ -257,7 +289,7 @@ def _pair(
     target: bool = True,
 ) -> Pair:
     metric, ours, theirs = table.key.metric, table.built[arm.name], table.built[base.name]
-    scored, against = table.scored[arm.name], table.scored[base.name]
+    scored, against = (table.scored[one.name].with_calibration(table.calibrated(one.name)) for one in (arm, base))
     others = table.others(arm.name, base.name)
     found = pair_significance(against, scored, others)
     if found.estimate is not None:
@@ -343,6 +375,27 @@ def _adjust(groups: Sequence[Group], planned: int) -> list[Group]:
     ]
 
 
+def _one_command(groups: Sequence[Group]) -> list[Group]:
+    """One command for all tables of a comparison, under the last that has something open."""
+    made = [group.decide for group in groups if group.decide]
+    if len(made) < 2 or len({one.seeds_asked for one in made}) > 1:
+        return list(groups)
+    presets = tuple(dict.fromkeys(name for one in made for name in one.presets))
+    times = [one.seconds for one in made if one.seconds is not None]
+    merged = dataclasses.replace(
+        made[-1],
+        command=f"oelm run {' '.join(presets)} {made[0].seeds_asked}",
+        seeds=max(one.seeds for one in made),
+        seconds=math.fsum(times) if len(times) == len(made) else None,
+        presets=presets,
+    )
+    last = next(group for group in reversed(groups) if group.decide)
+    return [
+        group if not group.decide else dataclasses.replace(group, decide=merged if group is last else None)
+        for group in groups
+    ]
+
+
 def _means(groups: Sequence[Group], estimates: Sequence[dict[tuple[str, str], Estimate]]) -> tuple[MeanGap, ...]:
     """The mean gap of each method that was tried on several data sets, by one kind of metric."""
     alike: dict[tuple[str, str], list[tuple[Group, Pair, Estimate]]] = {}
@@ -393,4 +446,4 @@ def _what_would_decide(group: Group) -> Decide | None:
     asked = f"--seeds {first}-{last}" if more > 1 else f"--seed {first}"
     times = [known[name].mean("seconds") for name in names]
     seconds = more * math.fsum(time for time in times if time is not None) if all(times) else None
-    return Decide(f"oelm run {' '.join(names)} {asked}", seeds, seconds)
+    return Decide(f"oelm run {' '.join(names)} {asked}", seeds, seconds, tuple(names), asked)

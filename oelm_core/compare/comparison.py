@@ -371,6 +371,9 @@ class Decide:
     """A side, with those that are there."""
     seconds: float | None
     """How long it takes, by the runs that are there."""
+    presets: tuple[str, ...] = ()
+    seeds_asked: str = ""
+    """As an option: --seeds 43-44."""
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,11 @@ class Evidence:
 
     @property
     def diverged(self) -> bool:
-        """Whether it ended in numbers that are not finite."""
-        return self.run.is_over and self.run.reason == "nonfinite"
+        """Whether it ended in numbers that are not finite: told by its reason, or seen in its validations."""
+        if not self.run.is_over or self.run.reason == "nonfinite":
+            return self.run.is_over
+        seen = [line.values[self.metric] for line in self.evaluations if self.metric in line.values]
+        return bool(seen) and not any(map(is_finite, seen)) and not self.has_result
 
     @property
     def started(self) -> float:

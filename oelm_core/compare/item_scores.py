@@ -67,14 +67,14 @@ def common_basis(runs: Sequence[Evidence], metric: str) -> Basis:
 
 def _kept_all(e: Evidence, metric: str) -> bool:
     """Whether every validation can be scored again."""
-    if not _is_computable(metric):
+    if not can_be_computed(metric):
         return False
     folder = e.run.folder.losses if _of_losses(metric) else e.run.folder.predictions
     steps = {line.step for line in e.evaluations if is_finite(line.values.get(metric))}
     return bool(steps) and all((folder / f"step-{step}.json").exists() for step in steps)
 
 
-def _is_computable(metric: str) -> bool:
+def can_be_computed(metric: str) -> bool:
     from oelm_core.scores import SCORES
 
     return _of_losses(metric) or metric_named(metric).name in SCORES
@@ -91,7 +91,7 @@ def score_run(e: Evidence, metric: str, basis: Basis) -> RunScore | None:
         value = e.result.test.values.get(metric)
     if value is None or not can_be_tested(metric, value):
         return None
-    if not _is_computable(metric) or (basis != "test" and not _chosen_alike(e.metric, metric)):
+    if not can_be_computed(metric) or (basis != "test" and not _chosen_alike(e.metric, metric)):
         return RunScore(value)
     return (_by_losses if _of_losses(metric) else _by_predictions)(e, metric, basis, value)
 
@@ -99,7 +99,7 @@ def score_run(e: Evidence, metric: str, basis: Basis) -> RunScore | None:
 def _chosen_alike(headline: str, metric: str) -> bool:
     """Whether a metric is computed from the same examples as the headline, by which the best evaluation is chosen."""
     halves = {one.startswith("mismatched_") for one in (headline, metric)}
-    return _is_computable(headline) and _of_losses(headline) == _of_losses(metric) and len(halves) == 1
+    return can_be_computed(headline) and _of_losses(headline) == _of_losses(metric) and len(halves) == 1
 
 
 # -- classifiers -------------------------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from oelm_core.compare.arms import ArmEvidence
@@ -21,6 +22,7 @@ from oelm_core.compare.statistics import (
     mcnemar,
     neighbours,
     noise_floor,
+    own_spread,
     paired_difference,
     rank_test,
     step_time_ratio,
@@ -44,6 +46,11 @@ class ScoredArm:
     basis: Basis
     scores: Mapping[str, RunScore] = field(default_factory=dict)
     """By run id; runs without a score are not in it."""
+    calibrated: Spread | None = None
+    """How other seeds of this recipe spread."""
+
+    def with_calibration(self, calibrated: Spread | None) -> ScoredArm:
+        return replace(self, calibrated=calibrated)
 
     @property
     def name(self) -> str:
@@ -67,9 +74,12 @@ class ScoredArm:
         if not scores:
             return None
         levels = tuple(level(self.metric, one.value) for one in scores)
-        items = [one.items for one in scores if one.items is not None]
-        same = len(items) == len(scores) and len({(one.examples, one.unit) for one in scores}) == 1
-        return Sample(levels, np.stack(items), scores[0].examples) if same else Sample(levels)
+        kept = [one for one in scores if one.items is not None]
+        which = Counter((one.examples, one.unit) for one in kept).most_common(1)
+        items = [one.items for one in kept if one.items is not None and (one.examples, one.unit) == which[0][0]]
+        if not items:
+            return Sample(levels, calibrated=self.calibrated)
+        return Sample(levels, np.stack(items), which[0][0][0], self.calibrated)
 
     @property
     def unit(self) -> str:
@@ -85,7 +95,8 @@ def score_arm(arm: ArmEvidence, metric: str, basis: Basis) -> ScoredArm:
 def spread_of(scored: ScoredArm) -> Spread | None:
     """How an arm's seeds spread; None with one."""
     sample = scored.sample
-    return Spread(sample.variance, sample.df, scored.name) if sample and sample.df else None
+    found = own_spread(sample) if sample else None
+    return replace(found, source=scored.name) if found and found.df else None
 
 
 @dataclass(frozen=True)
@@ -120,13 +131,15 @@ def pair_significance(baseline: ScoredArm, arm: ScoredArm, others: Sequence[Spre
     found = contrast([(1.0, ours), (-1.0, theirs)], others)
     kept = _mean(arm.values) / _mean(baseline.values) if _mean(baseline.values) else None
     bounds, p = found.interval(), found.p()
+    middle: float | None = found.value
     if baseline.arm.diverged or arm.arm.diverged:
         ranked = _by_ranks(baseline, arm)
-        bounds, p = ranked.interval, ranked.p
+        bounds, p, middle = ranked.interval, ranked.p, ranked.shift
+        found = replace(found, borrowed=(), n=0)
     if min(seeds.baseline, seeds.arm) < 2:
         p = None  # one seed: no claim about a method
     shown = (as_gap(metric, bounds[0]), as_gap(metric, bounds[1])) if bounds else None
-    delta = as_gap(metric, found.value)
+    delta = as_gap(metric, middle) if middle is not None else None
     words = _method_words(baseline, arm, found, delta, shown, p, seeds)
     return Significance(seeds, delta, kept, shown, p, found.borrowed, found, words, tuple(_models(baseline, arm)))
 
@@ -156,12 +169,12 @@ def _method_words(
     baseline: ScoredArm,
     arm: ScoredArm,
     found: Estimate,
-    delta: float,
+    delta: float | None,
     bounds: tuple[float, float] | None,
     p: float | None,
     seeds: SeedCount,
 ) -> str:
-    size = gap(arm.metric, delta)
+    size = gap(arm.metric, delta) if delta is not None else "no gap can be named"
     shown = f" {interval(arm.metric, bounds)}" if bounds else ""
     lost = [
         f"{len(side.arm.diverged)} of {len(side.arm.diverged) + len(side.runs)} runs of {side.name} diverged"
@@ -170,7 +183,7 @@ def _method_words(
     ]
     rest = f" {listed(lost)}, and count as worse than all others (test by ranks)." if lost else ""
     without = [e.id for side in (baseline, arm) for e in side.runs if side.scores[e.id].items is None]
-    if without and p is not None:
+    if without and p is not None and not found.n and not lost:
         rest += f" The noise of the examples is not in it: {_first(without)} kept none that can be scored again."
     if p is None:
         one = "one seed" if seeds.baseline == seeds.arm else f"{seeds.arm} against {seeds.baseline} seeds"

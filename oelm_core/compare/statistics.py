@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,8 +23,10 @@ LEVEL = 0.95
 POWER = 0.8
 MOST_SEEDS = 100
 """More than anyone will run: beyond it the number of seeds that would decide is not told."""
-UNEQUAL = 0.10
-"""A spread of seeds so much larger than the others' that chance gives it this rarely is not pooled with theirs."""
+WIDER, NARROWER, APART = 0.25, 0.05, 0.05
+"""Chances of a variance ratio (F) beyond which spreads of seeds are not pooled: a pair that spreads more than other
+arms (readily: pooling would hide it), one that spreads less, and one arm of a pair that spreads more than the other.
+Found by simulation: equal and unequal spreads, with and without other arms, stay near 5 % false alarms."""
 
 
 # -- seeds x examples ----------------------------------------------------------------------------------------------
@@ -35,9 +38,11 @@ class Sample:
 
     scores: tuple[float, ...]
     items: Floats | None = None
-    """[seeds, items]: each example's (or document's) part; a row's mean is that seed's score. None where not kept."""
+    """[seeds, items]: each example's (or document's) part, of the seeds that kept them; None where none did."""
     examples: str = ""
     """Which examples these are: only those of the same are set against one another."""
+    calibrated: Spread | None = None
+    """How other seeds of the same recipe spread."""
 
     @property
     def df(self) -> int:
@@ -45,9 +50,11 @@ class Sample:
 
     @property
     def variance(self) -> float:
-        """Between seeds; 0 with fewer than two."""
+        """Between seeds; 0 with fewer than two, and where all are equal (rounding would leave a little)."""
+        if not self.df or max(self.scores) == min(self.scores):
+            return 0.0
         mean = math.fsum(self.scores) / len(self.scores)
-        return math.fsum((score - mean) ** 2 for score in self.scores) / self.df if self.df else 0.0
+        return math.fsum((score - mean) ** 2 for score in self.scores) / self.df
 
 
 @dataclass(frozen=True)
@@ -132,61 +139,93 @@ def contrast(
 ) -> Estimate:
     """The weighted sum of arms' means, [(1, arm), (-1, baseline)], over seeds and over examples.
 
-    Seeds: the variance between them is pooled over the arms and `others`, unless one of the arms has a clearly larger
-    one. Examples: the variance over examples of the contrast's mean over seeds, less what the seeds alone bring into
-    it; `crossed` where it was computed before, from all arms' items.
+    Seeds: an arm's variance between them is its own (with that of its calibration), joined by as many degrees of
+    freedom of the other arm's and of `others`, other arms of the study, unless those clearly spread otherwise.
+    Examples: the variance over examples of the contrast's mean over seeds, less what the seeds alone bring into it;
+    `crossed` where it was computed before, from all arms' items.
     """
     value = sum(weight * math.fsum(arm.scores) / len(arm.scores) for weight, arm in arms)
     examples, n = _of_crossed(arms, crossed) if crossed else _example_variance(arms)
-    own = [Spread(arm.variance, arm.df) for _, arm in arms if arm.df]
-    spreads = [one for one in [*own, *others] if one.df > 0]
-    shares = [weight**2 / len(arm.scores) for weight, arm in arms]
-    if not spreads:
+    own = [own_spread(arm) for _, arm in arms]
+    rest = _pooled([one for one in others if one.df > 0])
+    lent = _lent(_pooled(own), rest)
+    spreads = [*own, rest]
+    factors = [0.0] * len(spreads)  # the variance of the contrast as a sum of independent spreads
+    per_seed = 0.0
+    for place, (weight, arm) in enumerate(arms):
+        shares = _shares(place, spreads, lent)
+        if not any(shares):
+            return Estimate(value, None, examples, 1.0, n=n)
+        per_seed += weight**2 * sum(share * one.variance for share, one in zip(shares, spreads, strict=True))
+        for at, share in enumerate(shares):
+            factors[at] += weight**2 / len(arm.scores) * share
+    seeds = math.fsum(factor * one.variance for factor, one in zip(factors, spreads, strict=True))
+    if seeds == 0:  # not one seed differs from another: that is no measurement of how seeds spread
         return Estimate(value, None, examples, 1.0, n=n)
-    if len(own) == len(arms) and _is_wider(own, others):
-        variances = [arm.variance for _, arm in arms]
-        parts = [share * variance for share, variance in zip(shares, variances, strict=True)]
-        df = _satterthwaite(zip(parts, [float(arm.df) for _, arm in arms], strict=True))
-        borrowed: tuple[str, ...] = ()
+    sources = [arm.calibrated.source for _, arm in reversed(arms) if arm.calibrated and arm.calibrated.df > 0]
+    sources += [one.source for one in others if one.df > 0 and factors[-1]]
+    borrowed = tuple(dict.fromkeys(source for source in sources if source))
+    df = _df_of_sum([(factor, one) for factor, one in zip(factors, spreads, strict=True) if factor])
+    return Estimate(value, seeds, examples, _joint_df(seeds, df, examples, n), per_seed, n, borrowed)
+
+
+def _pooled(spreads: Sequence[Spread]) -> Spread:
+    df = math.fsum(one.df for one in spreads)
+    return Spread(math.fsum(one.df * one.variance for one in spreads) / df, df) if df > 0 else Spread(0.0, 0.0)
+
+
+def own_spread(arm: Sample) -> Spread:
+    """How the seeds of an arm spread, those of its calibration included."""
+    return _pooled([Spread(arm.variance, arm.df), *([arm.calibrated] if arm.calibrated else [])])
+
+
+def _lent(pair: Spread, rest: Spread) -> float:
+    """Degrees of freedom that other arms lend: at most as many as the pair has, none if they spread otherwise."""
+    if not rest.df or not pair.df:
+        return rest.df
+    wider = _chance_of_ratio(pair, rest)
+    return min(rest.df, pair.df) if WIDER < wider < 1 - NARROWER or pair.variance == 0 else 0.0
+
+
+def _shares(place: int, spreads: Sequence[Spread], lent: float) -> list[float]:
+    """What part each spread has in the variance of one arm; all 0 where nothing is known. The last is of other arms."""
+    mine, rest = spreads[place], spreads[-1]
+    partners = [at for at in range(len(spreads) - 1) if at != place]
+    weights = [0.0] * len(spreads)
+    if not mine.df:  # one seed: whatever is known elsewhere
+        for at in partners:
+            weights[at] = spreads[at].df
+        weights[-1] = rest.df if lent else 0.0
     else:
-        pooled = sum(one.df * one.variance for one in spreads) / sum(one.df for one in spreads)
-        variances = [pooled] * len(arms)
-        parts = [share * pooled for share in shares]
-        df = _pooled_df(spreads)
-        borrowed = tuple(dict.fromkeys(one.source for one in others if one.df > 0 and one.source))
-    seeds = math.fsum(parts)
-    each = sum(weight**2 * variance for (weight, _), variance in zip(arms, variances, strict=True))
-    return Estimate(value, seeds, examples, _joint_df(seeds, df, examples, n), each, n, borrowed)
+        weights[place] = mine.df
+        apart = [mine.variance > 0 and _chance_of_ratio(mine, spreads[at]) < APART for at in partners if spreads[at].df]
+        if not any(apart):
+            for at in partners:
+                weights[at] = min(spreads[at].df, mine.df)
+            weights[-1] = lent * mine.df / sum(one.df for one in spreads[:-1])
+    whole = sum(weights)
+    return [weight / whole for weight in weights] if whole else weights
 
 
-def _is_wider(own: Sequence[Spread], others: Sequence[Spread]) -> bool:
-    """Whether one of the arms spreads over seeds so much more than all the rest that pooling would hide it."""
+def _chance_of_ratio(one: Spread, other: Spread) -> float:
+    """How often chance alone gives a ratio of variances at least this large."""
     from scipy.special import fdtrc  # the upper tail of F
 
-    for one in own:
-        rest = [other for other in [*own, *others] if other is not one and other.df > 0]
-        df = sum(other.df for other in rest)
-        if not rest:
-            continue
-        variance = sum(other.df * other.variance for other in rest) / df
-        if variance == 0:
-            if one.variance > 0 and df > 1:
-                return True
-        elif fdtrc(one.df, df, one.variance / variance) < UNEQUAL / len(own):
-            return True
-    return False
+    if other.variance == 0:
+        return 0.0 if one.variance > 0 and other.df > 1 else 0.5
+    return float(fdtrc(one.df, other.df, one.variance / other.variance))
 
 
-def _pooled_df(spreads: Sequence[Spread]) -> float:
-    """Degrees of freedom of a pooled variance: Satterthwaite's, which guard against spreads that are not equal.
+def _df_of_sum(parts: Sequence[tuple[float, Spread]]) -> float:
+    """Degrees of freedom of a sum of factors x variances: Satterthwaite's, which guard against unequal ones.
 
     A variance v of d degrees has E v^2 = (1 + 2/d) sigma^4, so the squares are divided by that: as they stand they
-    take spreads of few seeds for unequal ones, and leave too few degrees. Never more than all spreads have together.
+    take spreads of few seeds for unequal ones, and leave too few degrees. Never more than equal spreads would have.
     """
-    nominal = sum(one.df for one in spreads)
-    squares = math.fsum((one.df * one.variance) ** 2 / (one.df + 2) for one in spreads)
-    whole = math.fsum(one.df * one.variance for one in spreads) ** 2 * nominal / (nominal + 2)
-    return min(nominal, whole / squares) if squares > 0 else nominal
+    equal = sum(factor for factor, _ in parts) ** 2 / math.fsum(factor**2 / one.df for factor, one in parts)
+    squares = math.fsum((factor * one.variance) ** 2 / (one.df + 2) for factor, one in parts)
+    whole = math.fsum(factor * one.variance for factor, one in parts) ** 2 * equal / (equal + 2)
+    return min(equal, whole / squares) if squares > 0 else equal
 
 
 def _joint_df(seeds: float, df: float, examples: float, n: int) -> float:
@@ -225,7 +264,7 @@ def _of_crossed(arms: Sequence[tuple[float, Sample]], crossed: Crossed) -> tuple
     """As `_example_variance`: c'Gc of the covariances G of examples between runs, less the noise of k runs."""
     import numpy as np
 
-    counts = [len(arm.scores) for _, arm in arms]
+    counts = [len(arm.scores if arm.items is None else arm.items) for _, arm in arms]
     each = np.repeat([weight / k for (weight, _), k in zip(arms, counts, strict=True)], counts)
     found = float(each @ crossed.covariance @ each)
     ends = list(itertools.accumulate(counts))
@@ -310,18 +349,22 @@ class Ranked:
     p: float
     interval: tuple[float, float]
     """Of arm minus baseline; an end is infinite where runs without a score reach it."""
+    shift: float | None
+    """Median of the differences between any two runs, one of each arm (Hodges and Lehmann); None if infinite."""
 
 
 def rank_test(baseline: Sequence[float], arm: Sequence[float]) -> Ranked:
     """Two-sided exact test over all ways to deal the runs to the arms; a run that diverged is given as +-infinity."""
     p = _rank_p(baseline, arm, 0.0)
+    middle = statistics.median(_minus(a, b) for a in arm for b in baseline)
+    shift = middle if math.isfinite(middle) else None
     pairs = sorted({_minus(a, b) for a in arm for b in baseline})
     inside = [shift for shift in _between(pairs) if _rank_p(baseline, arm, shift) > 1 - LEVEL]
     if not inside:  # a test at this level rejects every shift only by rounding
-        return Ranked(p, (pairs[0], pairs[-1]))
+        return Ranked(p, (pairs[0], pairs[-1]), shift)
     low = max((one for one in pairs if one <= min(inside)), default=-math.inf)
     high = min((one for one in pairs if one >= max(inside)), default=math.inf)
-    return Ranked(p, (low, high))
+    return Ranked(p, (low, high), shift)
 
 
 def _minus(a: float, b: float) -> float:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oelm_core.compare.comparison import Verdict
-from oelm_core.compare.item_scores import can_be_tested, level
+from oelm_core.compare.item_scores import level
 from oelm_core.compare.settings import TargetBound
-from oelm_core.compare.significance import ScoredArm
+from oelm_core.compare.significance import ScoredArm, score_arm
 from oelm_core.compare.statistics import (
     LEVEL,
     MOST_SEEDS,
@@ -37,8 +37,10 @@ def judge(
     """A target is a claim of non-inferiority: met when the one-sided 95 % bound is inside, missed when outside."""
     if target is None:
         return Judgement(None, "the preset states no target")
-    ours, theirs = _sample(arm, target.metric), _sample(baseline, target.metric) if baseline else None
-    aim = describe_target(target, _mean_value(baseline, target.metric) if baseline else None)
+    others = others if target.metric == arm.metric else ()
+    arm, baseline = _in_metric(arm, target.metric), _in_metric(baseline, target.metric) if baseline else None
+    ours, theirs = arm.sample, baseline.sample if baseline else None
+    aim = describe_target(target, _mean(baseline.values) if baseline else None)
     lost = len(arm.arm.diverged)
     if ours is None:
         every = f"{aim}; all {lost} runs diverged" if lost > 1 else f"{aim}, not measured"
@@ -46,7 +48,7 @@ def judge(
     if target.of_baseline and theirs is None:
         return Judgement("undecided", f"{aim}, which is not known")
     found, inside = _distance(target, ours, theirs, others)
-    value = metric_value(target.metric, _mean_value(arm, target.metric), unit=True)
+    value = metric_value(target.metric, _mean(arm.values), unit=True)
     aim = f"{aim}, measured {value}"
     if lost:
         runs = lost + len(ours.scores)
@@ -98,16 +100,12 @@ def _what_decides(found: Estimate, needed: int | None, metric: str) -> str:
     return f"it would take more than {MOST_SEEDS} seeds a side"
 
 
-def _sample(scored: ScoredArm, metric: str) -> Sample | None:
-    """The arm's scores in the target's metric, which need not be the headline."""
-    if metric == scored.metric:
-        return scored.sample
-    values = [e.values[metric] for e in scored.runs if can_be_tested(metric, e.values.get(metric))]
-    return Sample(tuple(level(metric, value) for value in values)) if values else None
+def _in_metric(scored: ScoredArm, metric: str) -> ScoredArm:
+    """The arm scored in the target's metric, which need not be the headline, on the same basis."""
+    return scored if metric == scored.metric else score_arm(scored.arm, metric, scored.basis)
 
 
-def _mean_value(scored: ScoredArm, metric: str) -> float | None:
-    values = scored.values if metric == scored.metric else [e.values[metric] for e in scored.runs if metric in e.values]
+def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 

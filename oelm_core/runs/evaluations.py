@@ -120,7 +120,9 @@ def _losses(folder: Path, step: int) -> Losses | None:
 
 def _checked_predictions(path: Path) -> Predictions | None:
     found = read_record(path, Predictions)
-    return found if found and found.labels and len(found.labels) == len(found.predictions) else None
+    if not found or not found.labels or len(found.labels) != len(found.predictions):
+        return None
+    return found if min(*found.labels, *found.predictions) >= 0 else None
 
 
 def _checked_losses(path: Path) -> Losses | None:

@@ -66,10 +66,10 @@ def codes(group: Group, *grades: str) -> set[str]:
     return {finding.code for finding in group.audit if finding.grade in (grades or ("breaks", "confounds"))}
 
 
-def test_an_honest_pair_over_three_seeds_has_nothing_but_its_scale_against_it(tmp_path):
+def test_an_honest_pair_over_three_seeds_has_only_its_scale_and_its_examples_against_it(tmp_path):
     runs = seeds(tmp_path, BASE, (0.85, 0.86, 0.84)) + seeds(tmp_path, OELM, (0.90, 0.91, 0.89))
     group = won(runs)
-    assert codes(group) == {"qk-norm"}
+    assert codes(group) == {"qk-norm", "examples"}  # these runs kept no predictions
     assert codes(group, "note") == {"best-of-many", "search"}  # no ledger knows them
 
 

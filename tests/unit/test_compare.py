@@ -223,7 +223,7 @@ def test_f1_has_a_p_that_inverts_its_own_interval(tmp_path):
                     arm,
                     seed=seed,
                     number=2 * n + place,
-                    score=0.7 + 0.1 * place,
+                    score=0.7 + 0.1 * place + 0.01 * n,
                     labels=labels,
                     predictions=predictions_with(labels, wrong),
                 )
@@ -493,13 +493,62 @@ def test_other_data_under_the_same_recipe_is_an_arm_of_its_own(tmp_path):
     assert [(arm.id, arm.seeds) for arm in group.arms] == [(BASE.id, (42, 43)), (f"{BASE.id} (other data)", (42,))]
 
 
-def test_runs_that_kept_no_predictions_are_named_where_their_noise_is_missing(tmp_path):
-    runs = seeds_of(tmp_path, BASE, 0.9, 0.91, labels=LABELS, predictions=LABELS)
-    runs += seeds_of(tmp_path, OELM, 0.9, 0.91, labels=LABELS, predictions=LABELS)
+def test_a_gap_whose_examples_were_not_kept_says_so_and_is_in_doubt(tmp_path):
+    """Removing predictions must not make a gap more certain."""
+    wrong = predictions_with(LABELS, range(60))
+    runs = seeds_of(tmp_path, BASE, 0.9, 0.91, labels=LABELS, predictions=wrong)
+    runs += seeds_of(tmp_path, OELM, 0.9, 0.91, labels=LABELS, predictions=predictions_with(LABELS, range(40, 110)))
+    whole = compare_runs(runs, CATALOGUE).groups[0].pairs[0]
     for file in runs[0].folder.predictions.glob("*.json"):
         file.write_text('{"labels": [1, 0')
+    one_less = compare_runs(runs, CATALOGUE).groups[0].pairs[0]
+    assert one_less.interval[1] - one_less.interval[0] > 0.5 * (whole.interval[1] - whole.interval[0])
+    for file in runs[1].folder.predictions.glob("*.json"):
+        file.write_text('{"labels": [1, 0')
+    (group,) = compare_runs(runs, CATALOGUE).groups
+    assert "The noise of the examples is not in it" in group.pairs[0].words
+    assert ("confounds", "examples") in {(finding.grade, finding.code) for finding in group.audit}
+
+
+def test_a_prediction_that_is_no_class_costs_only_its_own_file(tmp_path):
+    runs = [write_run(tmp_path, e, number=n, labels=LABELS, predictions=LABELS) for n, e in enumerate((BASE, OELM))]
+    path = next(iter(runs[1].folder.predictions.iterdir()))
+    path.write_text(json.dumps({"step": 400, "labels": LABELS, "predictions": [-1] * 872}))
+    assert compare_runs(runs, CATALOGUE).groups[0].pairs[0].models is None
+
+
+def test_a_target_in_another_metric_is_judged_on_the_basis_of_the_table(tmp_path):
+    """Best validation says 0.9, the test set 0.8: a target on F1 goes by the test set, as the row does."""
+    aim = {"metric": "f1", "at_least": 0.85}
+    arm = experiment("rev-oelm", method=FROZEN, baseline="rev-baseline", target=aim)
+    runs = []
+    for place, exp in enumerate((BASE, arm)):
+        for n in range(3):
+            values = {"accuracy": 0.8 + n / 1000, "f1": 0.8 + n / 1000}
+            test = {"values": values, "step": 400, "examples": 50, "source": "test", "fingerprint": "t"}
+            run = write_run(tmp_path, exp, seed=42 + n, number=3 * place + n, score=0.9, result={"test": test})
+            runs.append(run)
     (pair,) = compare_runs(runs, CATALOGUE).groups[0].pairs
-    assert f"The noise of the examples is not in it: {runs[0].id} kept none" in pair.words
+    assert (pair.verdict, "measured 80.10 %" in pair.verdict_why) == ("missed", True)
+
+
+def test_a_finished_run_of_nothing_but_nan_has_diverged(tmp_path):
+    runs = seeds_of(tmp_path, BASE, 0.90, 0.91, 0.92) + seeds_of(tmp_path, OELM, 0.95, 0.96)
+    lost = write_run(tmp_path, OELM, seed=44, number=900, curve=[math.nan, math.nan], without=["result"])
+    (group,) = compare_runs([*runs, lost], CATALOGUE).groups
+    assert group.arm(OELM.id).diverged == 1
+    (pair,) = group.pairs
+    low, high = pair.interval
+    assert low <= pair.delta <= high  # by ranks, all three of one test
+
+
+def test_naming_a_studys_runs_one_by_one_does_not_make_its_family_smaller(tmp_path):
+    declared = study(BASE, OELM, RAND)
+    catalogue = Catalogue(experiments=CATALOGUE.experiments, studies={"s": declared})
+    runs = seeds_of(tmp_path, BASE, 0.93, 0.931, run={"study": "s"})
+    runs += seeds_of(tmp_path, OELM, 0.92, 0.921, run={"study": "s"})
+    (group,) = compare_runs(runs, catalogue).groups
+    assert group.family_size == 2
 
 
 def test_a_failed_seed_without_a_number_does_not_break_the_seeds_that_finished(tmp_path):
