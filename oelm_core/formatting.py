@@ -46,10 +46,19 @@ def p_value(p: float | None) -> str:
 
 
 def p_number(p: float) -> str:
-    """For a column called p."""
+    """For a column called p; with the digits that show on which side of 0.05 it is.
+
+    >>> p_number(0.0804), p_number(0.0499), p_number(0.0504), p_number(0.31)
+    ('0.080', '0.0499', '0.0504', '0.31')
+    """
     if p < 0.001:
         return "< 0.001"
-    return f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+    if p >= 0.1:
+        return f"{p:.2f}"
+    digits = 3
+    while digits < 9 and p != 0.05 and float(f"{p:.{digits}f}") == 0.05:
+        digits += 1
+    return f"{p:.{digits}f}"
 
 
 def chance(p: float | None) -> str:
@@ -88,12 +97,23 @@ def gap(name: str, value: float) -> str:
 
 
 def interval(name: str, bounds: tuple[float, float]) -> str:
+    """An end near zero has the digits that show its sign: whether zero is inside is what a reader looks for.
+
+    >>> interval("accuracy", (-0.01, 0.02)), interval("accuracy", (0.00003, 0.02)), interval("loss", (-0.005, -0.0002))
+    ('[-1.00, +2.00] pp', '[+0.003, +2.00] pp', '[-0.5, -0.02] %')
     """
-    >>> interval("accuracy", (-0.01, 0.02)), interval("step_time", (-0.01, 0.02))
-    ('[-1.00, +2.00] pp', '[-1.0, +2.0] %')
-    """
-    low, high = (gap(name, bound) for bound in bounds)
+    low, high = (_with_sign(name, bound) for bound in bounds)
     return f"[{low.partition(' ')[0]}, {high.replace(' ', '] ')}"
+
+
+def _with_sign(name: str, bound: float) -> str:
+    """A gap that is not rounded to zero, unless it is zero but for the noise of arithmetic."""
+    show, digits = (points, 2) if metric_named(name).is_share else (relative, 1)
+    if abs(bound) < 1e-9:
+        return show(0.0, digits)
+    while float(show(bound, digits).partition(" ")[0]) == 0:
+        digits += 1
+    return show(bound, digits)
 
 
 def with_spread(mean: float, spread: float | None, show: Callable[[float], str]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from oelm_core.compare.comparison import Group, Pair, Verdict
-from oelm_core.formatting import listed, percent, points, relative, rough_duration
+from oelm_core.compare.comparison import Group, Pair, SignificanceTest, Verdict
+from oelm_core.formatting import percent, points, relative, rough_duration
 from oelm_core.metric import metric_named
 from oelm_core.report.cells import BORROWED, VERDICTS, PairLine
 from oelm_core.report.selection import selection_lines
@@ -73,18 +73,23 @@ def basis_line(group: Group) -> str:
     return f"Numbers: {group.metric}, best validation (flatters: {among} on the very examples it is scored on)."
 
 
+_BASES = {"best": "best validation"}
+
+
 def calibration_line(group: Group) -> str:
-    """What is known of the lab's own false alarms with these recipes."""
+    """What is known of the lab's own false alarms with these recipes; says where its scores are of another kind."""
     if not group.calibration:
         baseline = group.arm(group.baseline).preset if group.baseline else "PRESET"
         return f"No calibration of these recipes: oelm calibrate {baseline}"
     is_share = metric_named(group.metric).is_share
-    parts = []
+    by_basis: dict[str, list[str]] = {}
     for one in group.calibration:
         alarms = f", {percent(one.false_alarms, 1)} false alarms" if one.false_alarms is not None else ""
         width = points(one.spread) if is_share else relative(one.spread)
-        parts.append(f"{one.preset} with itself, {one.seeds} seeds{alarms}, seeds spread {width.lstrip('+')}")
-    return f"Calibrated: {'; '.join(parts)}."
+        other = f" ({_BASES.get(one.basis, one.basis)})" if one.basis not in ("", group.basis) else ""
+        words = f"{one.preset} with itself, {one.seeds} seeds{alarms}, seeds spread {width.lstrip('+')}"
+        by_basis.setdefault(other, []).append(words)
+    return " ".join(f"Calibrated{other}: {'; '.join(parts)}." for other, parts in by_basis.items())
 
 
 def family_line(group: Group) -> str | None:
@@ -110,15 +115,9 @@ def is_borrowed(pair: Pair) -> bool:
 
 
 def _borrowed_line(group: Group) -> str | None:
-    borrowing = [pair for pair in (*group.pairs, *group.contrasts) if is_borrowed(pair)]
-    if not borrowing:
-        return None
-    names = [name for pair in borrowing for name in pair.spread_from or _sides_with_seeds(group, pair)]
-    return f"{BORROWED} one seed: the interval borrows the spread of seeds from {listed(list(dict.fromkeys(names)))}."
-
-
-def _sides_with_seeds(group: Group, pair: Pair) -> list[str]:
-    return [name for name in (pair.baseline, pair.arm) if len(group.arm(name).seeds) > 1]
+    """From whom is in the words of each pair."""
+    borrows = any(is_borrowed(pair) for pair in (*group.pairs, *group.contrasts))
+    return f"{BORROWED} with a borrowed spread of seeds; the pair's own line says whose." if borrows else None
 
 
 # -- time --------------------------------------------------------------------------------------------------------------
@@ -129,6 +128,25 @@ def is_in_noise(group: Group, pair: Pair) -> bool:
     if pair.step_time_delta is None or group.timing_noise is None:
         return False
     return abs(math.log1p(pair.step_time_delta)) <= math.log1p(group.timing_noise)
+
+
+def step_time_test(pair: Pair) -> SignificanceTest | None:
+    """There with two pairs of neighbouring runs or more."""
+    return next((test for test in pair.tests if test.over == "timing"), None)
+
+
+def step_time_gap(group: Group, pair: Pair, translate: Translations) -> str | None:
+    """The gap in time per step; with its number of pairs where the means beside it are of more runs."""
+    if pair.step_time_delta is None:
+        return None
+    test = step_time_test(pair)
+    pairs = test.n if test else 1
+    timed = [group.arm(name).measures.get("step_time") for name in (pair.arm, pair.baseline)]
+    of = ""
+    if any(found is not None and found.n > pairs for found in timed):
+        of = f" ({pairs} {translate('pair' if pairs == 1 else 'pairs')})"
+    noise = f", {translate('in the noise')}" if is_in_noise(group, pair) else ""
+    return f"{relative(pair.step_time_delta)}{of}{noise}"
 
 
 def timing_notes(group: Group, translate: Translations) -> tuple[str, ...]:

@@ -16,9 +16,13 @@ def selection_lines(group: Group) -> list[str]:
 
 def looks_words(found: Looks) -> str:
     """
+    >>> looks_words(Looks(0, 0, 0))
+    'No look at the test set is in the ledger.'
     >>> looks_words(Looks(6, 6, 6)), looks_words(Looks(9, 8, 6))
     ('Test set looked at once by each run.', 'Test set looked at 9 times, by 8 runs, of which 6 are shown.')
     """
+    if not found.looks:
+        return "No look at the test set is in the ledger."
     if found.looks == found.runs == found.shown:
         return "Test set looked at once by each run."
     return f"Test set looked at {found.looks} times, by {found.runs} runs, of which {found.shown} are shown."

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from oelm_core.compare.comparison import Arm, ArmTuning, Finding, Group, Pair, Reached, SignificanceTest
+from oelm_core.compare.comparison import Arm, ArmTuning, Finding, Group, Pair, Reached
 from oelm_core.compare.settings import LABELS, settings_of, shown
-from oelm_core.formatting import duration_words, interval, p_number, relative, size, step_time, whole
+from oelm_core.formatting import duration_words, interval, p_number, size, step_time, whole
 from oelm_core.metric import further_scores
 from oelm_core.registry import is_orthonormal
 from oelm_core.report.cells import (
@@ -28,7 +28,7 @@ from oelm_core.report.cells import (
     show_metric,
     spread,
 )
-from oelm_core.report.notes import is_in_noise, timing_notes
+from oelm_core.report.notes import step_time_gap, step_time_test, timing_notes
 from oelm_core.report.translations import Translations
 
 MOST_STEPS = 12
@@ -90,12 +90,12 @@ def timing(group: Group, translate: Translations, references: References | None 
         ("Arm", "l", arm_id),
         ("Runs", "r", lambda arm: cell(arm.measures.get("step_time"), lambda found: str(found.n))),
         ("Per step", "r", spread("step_time", step_time)),
-        ("Gap", "r", against_baseline(group, lambda pair: _step_time_gap(group, pair, translate))),
+        ("Gap", "r", against_baseline(group, lambda pair: step_time_gap(group, pair, translate) or DASH)),
         ("95 % interval", "r", against_baseline(group, lambda pair: _step_time_interval(pair, translate))),
         (
             "p",
             "r",
-            against_baseline(group, lambda pair: cell(_step_time_test(pair), lambda test: cell(test.p, p_number))),
+            against_baseline(group, lambda pair: cell(step_time_test(pair), lambda test: cell(test.p, p_number))),
         ),
         ("Median", "r", mean("step_time_median", step_time)),
         ("p95", "r", mean("step_time_p95", step_time)),
@@ -120,19 +120,8 @@ def timing(group: Group, translate: Translations, references: References | None 
     return dataclasses.replace(table, notes=timing_notes(group, translate)) if table.rows else table
 
 
-def _step_time_test(pair: Pair) -> SignificanceTest | None:
-    return next((test for test in pair.tests if test.over == "timing"), None)
-
-
-def _step_time_gap(group: Group, pair: Pair, translate: Translations) -> str:
-    if pair.step_time_delta is None:
-        return DASH
-    text = relative(pair.step_time_delta)
-    return f"{text}, {translate('in the noise')}" if is_in_noise(group, pair) else text
-
-
 def _step_time_interval(pair: Pair, translate: Translations) -> str:
-    test = _step_time_test(pair)
+    test = step_time_test(pair)
     if test is None or test.interval is None:
         return DASH if pair.step_time_delta is None else translate("unknown")
     return interval("step_time", test.interval)

@@ -69,12 +69,14 @@ class CalibrationFacts:
     """Share of comparisons of the preset with itself that found a difference at 5 %."""
     source: str
     """When and where it was made."""
+    basis: str = ""
+    """Where its scores come from, which may be other than the table's."""
 
 
 def facts(found: Calibration) -> CalibrationFacts:
     day = datetime.datetime.fromtimestamp(found.created, datetime.timezone.utc).date().isoformat()
     source = f"{day} on {found.host}" if found.host else day
-    return CalibrationFacts(found.preset, len(found.seeds), found.spread, found.overall, source)
+    return CalibrationFacts(found.preset, len(found.seeds), found.spread, found.overall, source, found.basis)
 
 
 def calibrations_dir() -> Path:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -79,8 +81,6 @@ def make_plan(request: TuningRequest, catalogue: Catalogue) -> TuningPlan:
     """Draws the points and tries every one on every arm's recipe; BadInput with one sentence where something is off."""
     launch = request.launch
     study = catalogue.study(launch.study or "")
-    if request.budget < 1:
-        raise BadInput(f"--budget {request.budget}: an arm needs at least one draw.")
     if request.pruner not in (None, *PRUNERS):
         raise BadInput(f"--pruner {request.pruner}: write {' or '.join(PRUNERS)}.")
     if launch.after:  # found once: @last would soon mean a draw
@@ -96,13 +96,19 @@ def make_plan(request: TuningRequest, catalogue: Catalogue) -> TuningPlan:
         )
     except ValueError as error:
         raise BadInput(f"{study.id}: {error}, with --seed and --fresh-seeds.") from None
+    _try_on(arms, draw_points(space, 1))  # an unknown setting is said before the space is found too small
+    if request.budget < 1:
+        raise BadInput(f"--budget {request.budget}: an arm needs at least one draw.")
     points = tuple(draw_points(space, request.budget))
-    for arm in arms:
-        for point in points:
-            override(arm, point_settings(point))
+    _try_on(arms, points)
     asked = request.pruner or (own.pruner if own else None)
     pruner = asked or ("median" if request.budget >= PRUNED_FROM else "none")
     return TuningPlan(study, arms, launch, catalogue, space, points, seeds, fresh, pruner, asked)
+
+
+def _try_on(arms: Iterable[Experiment], points: Iterable[Point]) -> None:
+    for arm, point in itertools.product(arms, points):
+        override(arm, point_settings(point))
 
 
 def _space(request: TuningRequest, study: Study, arm: Experiment) -> dict[str, Dimension]:

@@ -56,13 +56,17 @@ def calibrate(
 
 def _run_missing_seeds(experiment: Experiment, recipe: str, wanted: str, device: str) -> None:
     """Starts the seeds that are missing and follows them to their end."""
-    from oelm_core.compare.self_comparison import missing_seeds
+    from oelm_core.compare.self_comparison import FEWEST, missing_seeds
     from oelm_core.config.seeds import parse_seeds
+    from oelm_core.errors import BadInput
     from oelm_core.launch import launcher
     from oelm_core.launch.request import RunRequest
     from oelm_tui.commands.run import follow_to_end
 
-    missing, under_way = missing_seeds(recipe, launcher.list_runs(), parse_seeds(wanted))
+    seeds = parse_seeds(wanted)
+    if len(seeds) < FEWEST:
+        raise BadInput(f"--seeds {wanted}: to compare a preset with itself takes at least {FEWEST} seeds.")
+    missing, under_way = missing_seeds(recipe, launcher.list_runs(), seeds)
     folders: list[RunFolder] = [run.folder for run in under_way]
     if under_way:
         names = listed([str(run.seed) for run in under_way])

@@ -9,7 +9,14 @@ from oelm_core import formatting
 from oelm_core.formatting import metric_value, p_number, p_value, relative, size, step_time
 from oelm_core.registry import method_name
 from oelm_core.report.cells import BORROWED, VERDICTS
-from oelm_core.report.notes import contrast_lines, decide_line, is_borrowed, is_in_noise, result_notes, standing_verdict
+from oelm_core.report.notes import (
+    contrast_lines,
+    decide_line,
+    is_borrowed,
+    result_notes,
+    standing_verdict,
+    step_time_gap,
+)
 from oelm_core.report.notes import verdict_lines as note_verdicts
 from oelm_core.report.translations import Translations
 from oelm_tui import glyphs
@@ -52,7 +59,12 @@ def result_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
         ("  target", [_verdict(group, pair) for pair in pairs]),
         ("  published", [_published(group, arm) for arm in arms]),
     ]
-    rows += [_measured(one, group, arms, pairs) for one in _MEASURED]
+    for one in _MEASURED:
+        rows.append(_measured(one, arms, pairs))
+        if one.key == "step_time":  # of neighbouring runs, not of the means above it
+            rows.append(
+                ("  gap", [[((pair and step_time_gap(group, pair, Translations())) or "", "")] for pair in pairs])
+            )
     lines: list[Line] = []
     for name, cells in rows:
         if not any(text.strip() for cell in cells for text, _ in cell):
@@ -210,22 +222,21 @@ class _Measured(NamedTuple):
 
 _MEASURED = (
     _Measured("trainable", "trainable", formatting.whole, "parameter_saving"),
-    _Measured("per step", "step_time", step_time, "step_time_delta"),
+    _Measured("per step", "step_time", step_time),
     _Measured("whole run", "seconds", formatting.duration, "seconds_delta"),
     _Measured("peak memory", "memory", size, "memory_delta"),
     _Measured("checkpoint", "checkpoint_bytes", size),
 )
 
 
-def _measured(one: _Measured, group: Group, arms: Sequence[Arm], pairs: Sequence[Pair | None]) -> tuple[str, Cells]:
+def _measured(one: _Measured, arms: Sequence[Arm], pairs: Sequence[Pair | None]) -> tuple[str, Cells]:
     cells: Cells = []
     for arm, pair in zip(arms, pairs, strict=True):
         cell = [(_spread(arm.measures.get(one.key), one.show), "")]
         value = getattr(pair, one.change, None) if pair is not None and one.change else None
         if pair is not None and value is not None:
             value = -value if one.change == "parameter_saving" else value
-            noise = ", in the noise" if one.key == "step_time" and is_in_noise(group, pair) else ""
-            cell.append((f"  {relative(value)}{noise}", "faint"))
+            cell.append((f"  {relative(value)}", "faint"))
         cells.append(cell)
     return one.name, cells
 

@@ -221,6 +221,8 @@ class Compare(Screen[None]):
         for name, _ in PARTS:
             self.set_class(name == self._part, f"-part-{name}")
         self.query_one("#compare-parts", TabBar).current = self._part
+        if self.has_class("-narrow"):  # keys go to what is seen
+            self.query_one(f"#{self._part}").focus()
 
     def on_tab_bar_pressed(self, event: TabBar.Pressed) -> None:
         self._part = event.name

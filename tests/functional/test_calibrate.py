@@ -18,6 +18,8 @@ def test_missing_seeds_are_started_once_and_then_compared(tmp_path: Path) -> Non
     oelm = Oelm(tmp_path / "home", OELM_WORKER=str(STAND_IN), STAND_IN_STEP="0.001")
     asked = ("calibrate", "short", "--presets", str(tmp_path / "presets"))
     assert "short has no finished seeds" in oelm.refusal(*asked, code=3)
+    assert "takes at least 4 seeds" in oelm.refusal(*asked, "--seeds", "1", code=2)
+    assert oelm.json("runs") == []
     ended = oelm(*asked, "--seeds", "4", "--device", "cpu")
     assert ended.returncode == 0, ended.stderr
     assert "starting short with seeds 42, 43, 44 and 45" in ended.stderr

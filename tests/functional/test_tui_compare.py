@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
+import pytest
+
 from oelm_tui.render.comparison import fairness_lines
 from oelm_tui.screens.compare import Compare
+from oelm_tui.widgets.lines import ScrollLines
 from tests.functional.tui_lab import drive, press, run_id, said, settle, text_of, wait_until
 
 
@@ -129,6 +132,53 @@ def test_at_80x24_the_parts_of_a_comparison_become_tabs(lab):
         assert "confounds" in text_of(app)
 
     drive(lab, script, (80, 24))
+
+
+def reached_by_keys(screen: Compare, part: str) -> bool:
+    shown = screen.query_one(f"#{part}", ScrollLines)
+    return shown.has_focus and shown.scroll_y + shown.size.height >= len(shown.shown)
+
+
+@pytest.mark.parametrize(("size", "key"), [((80, 24), "pagedown"), ((100, 26), "end")])
+def test_every_line_of_a_comparison_is_reached_by_keys(lab, size, key):
+    async def script(app, pilot):
+        screen = await compare(app, pilot)
+        await press(pilot, *[key] * 4)
+        assert reached_by_keys(screen, "results")
+        await press(pilot, "tab", "tab", *[key] * 6)
+        assert reached_by_keys(screen, "fairness")
+        await press(pilot, "tab", *[key] * 4)
+        assert reached_by_keys(screen, "results")
+
+    drive(lab, script, size)
+
+
+def test_keys_scroll_the_part_that_was_clicked_or_is_left_when_the_terminal_shrinks(lab):
+    async def script(app, pilot):
+        screen = await compare(app, pilot)
+        await press(pilot, "tab", "tab")  # wide: Fairness has the focus, all parts are seen
+        screen.query_one("#results").focus()
+        await pilot.resize_terminal(80, 16)
+        await settle(pilot)
+        await press(pilot, "end")
+        assert reached_by_keys(screen, screen._part)
+        for place, part in ((2, "results"), (19, "fairness"), (2, "results")):
+            await pilot.click("#compare-parts", offset=(place, 0))
+            await settle(pilot)
+            await press(pilot, "end")
+            assert reached_by_keys(screen, part), part
+
+    drive(lab, script)
+
+
+def test_a_result_that_fits_is_shown_whole_and_leaves_the_rest_to_the_panes_below(lab):
+    async def script(app, pilot):
+        screen = await compare(app, pilot)
+        results = screen.query_one("#results", ScrollLines)
+        assert 0 <= results.size.height - len(results.shown) <= 1
+        assert screen.query_one("#below").size.height == 50 - 2 - results.outer_size.height
+
+    drive(lab, script, (200, 50))
 
 
 def test_nothing_to_compare_is_said_in_words(lab):

@@ -14,21 +14,21 @@ import pytest
 from rich.console import Console
 
 from oelm_core.compare import Comparison, compare_runs, compare_study
-from oelm_core.compare.comparison import Arm, MeanGap, SeedCurve
+from oelm_core.compare.comparison import Arm, MeanGap, SeedCurve, SignificanceTest
 from oelm_core.config import as_dict, build_study, config_hash
 from oelm_core.config.catalogue import Catalogue
-from oelm_core.formatting import p_number
+from oelm_core.formatting import interval, p_number
 from oelm_core.report import FORMATS, render
 from oelm_core.report.cells import PairLine, ReportTable
 from oelm_core.report.gaps import across, contrasts, results, seeds_of
 from oelm_core.report.html import html_table
-from oelm_core.report.notes import result_notes
+from oelm_core.report.notes import calibration_line, result_notes
 from oelm_core.report.tables import timing
 from oelm_core.report.terminal import terminal_report
 from oelm_core.report.translations import Translations
 from oelm_core.runs.folder import write_record
 from oelm_core.runs.store import list_runs
-from oelm_core.study.calibration import Calibration
+from oelm_core.study.calibration import Calibration, CalibrationFacts
 from oelm_tui.render.comparison import result_lines, verdict_lines, word_lines
 from tests.run_factory import FROZEN, GPT, RANDOM, experiment, predictions_with, write_run
 
@@ -141,9 +141,41 @@ def test_a_borrowed_spread_is_marked_and_named(tmp_path, monkeypatch):
     assert row["95 % interval"].endswith("] pp †")
     assert "p" not in table.columns
     under = "\n".join(result_notes(group, ENGLISH))
-    assert "† one seed: the interval borrows the spread of seeds from rev-baseline (calibrated, 4 seeds)." in under
+    assert "† with a borrowed spread of seeds; the pair's own line says whose." in under
+    assert "as those of rev-baseline (calibrated, 4 seeds) do" in table.pairs[0].text
+    assert "rev-baseline (calibrated" not in under  # said once
     assert "Calibrated: rev-baseline with itself, 4 seeds, 5.1 % false alarms, seeds spread 0.82 pp." in under
     assert "To decide: oelm run" in under  # with a spread, the number of seeds is known
+
+
+def test_a_calibration_of_other_scores_than_the_tables_says_so(tmp_path):
+    (group,) = compared(tmp_path, base=[0.93, 0.94], oelm=[0.90, 0.91]).groups
+    assert group.basis == "best"
+    crossed = CalibrationFacts("rev-baseline", 12, 0.02, 0.045, "", "cross-fitted")
+    same = CalibrationFacts("rev-oelm", 8, 0.01, None, "", "best")
+    line = calibration_line(dataclasses.replace(group, calibration=(crossed, same)))
+    assert line == (
+        "Calibrated (cross-fitted): rev-baseline with itself, 12 seeds, 4.5 % false alarms, seeds spread 2.00 pp. "
+        "Calibrated: rev-oelm with itself, 8 seeds, seeds spread 1.00 pp."
+    )
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.0499, "0.0499"), (0.04996, "0.04996"), (0.0501, "0.0501"), (0.05, "0.050")])
+def test_a_p_near_five_per_cent_shows_on_which_side_it_is(p, text):
+    assert p_number(p) == text
+
+
+@pytest.mark.parametrize(
+    ("metric", "bounds", "text"),
+    [
+        ("accuracy", (0.00003, 0.02), "[+0.003, +2.00] pp"),
+        ("perplexity", (-0.005, -0.0002), "[-0.5, -0.02] %"),
+        ("accuracy", (-1e-17, 0.02), "[+0.00, +2.00] pp"),
+        ("accuracy", (float("-inf"), 0.0), "[-inf, +0.00] pp"),
+    ],
+)
+def test_an_end_of_an_interval_near_zero_shows_its_sign(metric, bounds, text):
+    assert interval(metric, bounds) == text
 
 
 @pytest.mark.parametrize("layout", PROSE)
@@ -221,7 +253,8 @@ def test_the_mean_over_data_sets_has_its_interval(tmp_path):
 def test_a_gap_in_time_below_the_noise_is_marked(tmp_path):
     (group,) = compared(tmp_path, base=[0.93, 0.94], oelm=[0.90, 0.91]).groups
     noisy = dataclasses.replace(group, timing_noise=0.08)
-    pair = dataclasses.replace(group.pairs[0], step_time_delta=0.05)
+    both = SignificanceTest("neighbours, paired t", "timing", "", 0.3, 0.05, (-0.1, 0.2), 2)
+    pair = dataclasses.replace(group.pairs[0], step_time_delta=0.05, tests=(both,))
     slow = dataclasses.replace(pair, step_time_delta=0.5)
 
     def gap_in(pair):
@@ -229,6 +262,7 @@ def test_a_gap_in_time_below_the_noise_is_marked(tmp_path):
         return dict(zip(table.columns, table.rows[1], strict=True))["Gap"], table.notes
 
     assert gap_in(pair)[0] == "+5.0 %, in the noise"
+    assert gap_in(dataclasses.replace(pair, tests=()))[0] == "+5.0 % (1 pair), in the noise"
     assert gap_in(slow)[0] == "+50.0 %"
     assert "Identical work differs by up to 8.0 % here" in gap_in(slow)[1][0]
     assert "is not known" in timing(dataclasses.replace(group, timing_noise=None, pairs=(pair,)), ENGLISH).notes[0]

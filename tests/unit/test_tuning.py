@@ -422,6 +422,7 @@ def test_a_pruned_draw_is_stopped_once_and_neither_resumed_nor_chosen(tmp_path: 
         ({"space": ("train.lr=1e-4,1e-3", "train.lr=1..2")}, "--space train.lr is given twice"),
         ({"space": ("data.limit=10,20",)}, "'data.limit' is not for tuning"),
         ({"space": ("train.learning_rate=1e-4,1e-3,3e-3",)}, "unknown key 'train.learning_rate'"),
+        ({"space": ("train.lrr=1e-4,1e-3",), "budget": 5}, "unknown key 'train.lrr'. Did you mean lr?"),
         ({"space": ("train.lr=-1..1",)}, "it should be greater than 0"),
         ({"settings": ("train.lr=1e-3",)}, "that setting is being tuned"),
         ({"seeds": (42,), "fresh_seeds": (42, 43)}, "seed 42 would choose a setting and then judge it"),
