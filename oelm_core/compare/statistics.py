@@ -27,6 +27,8 @@ WIDER, NARROWER, APART = 0.25, 0.05, 0.05
 """Chances of a variance ratio (F) beyond which spreads of seeds are not pooled: a pair that spreads more than other
 arms (readily: pooling would hide it), one that spreads less, and one arm of a pair that spreads more than the other.
 Found by simulation: equal and unequal spreads, with and without other arms, stay near 5 % false alarms."""
+FEWEST_TO_POOL = 3
+"""Degrees of freedom a pair needs of its own before other arms lend it any."""
 
 
 # -- seeds x examples ----------------------------------------------------------------------------------------------
@@ -183,6 +185,8 @@ def _lent(pair: Spread, rest: Spread) -> float:
     """Degrees of freedom that other arms lend: at most as many as the pair has, none if they spread otherwise."""
     if not rest.df or not pair.df:
         return rest.df
+    if pair.variance > 0 and pair.df < FEWEST_TO_POOL:
+        return 0.0  # two seeds a side cannot show that they spread as the others do
     wider = _chance_of_ratio(pair, rest)
     return min(rest.df, pair.df) if WIDER < wider < 1 - NARROWER or pair.variance == 0 else 0.0
 
