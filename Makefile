@@ -1,5 +1,5 @@
 # OELM Lab: `make demo` trains and compares on this machine, `make test` checks everything.
-# A GPU user names the torch that fits the driver: make demo TORCH="torch==2.5.1+cu121 --index-url ..."
+# A GPU user names the torch that fits the driver, as `oelm doctor` prints it: make demo TORCH="torch==2.13.0+cu126 --index-url ..."
 
 PYTHON ?= python3
 TORCH  ?= torch==2.13.0

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import bert, data, gpt, loop, scaling, screen
+from benchmarks import bert, data, gpt, loop, ranks, scaling, screen
 from benchmarks.claims import ClaimSection, claim_lines, markdown, not_judged
 from oelm_core.bench.report import Effort, choose, measure
 from oelm_core.errors import LabError
@@ -21,6 +21,7 @@ SUBJECTS: dict[str, Callable[[Effort], ClaimSection]] = {
     "bert": bert.measure,
     "data": data.measure,
     "loop": loop.measure,
+    "ranks": ranks.measure,
     "tui": screen.measure,
     "scaling": scaling.measure,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -11,8 +12,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from oelm_core.devices import torch_builds
+from oelm_core.devices.presence import sign_of_cards
+from oelm_core.devices.torch_builds import CardFacts, TorchFacts
 from oelm_core.errors import BadInput
 from oelm_core.formatting import size
 from oelm_core.home import home
@@ -37,7 +41,7 @@ class Diagnosis:
 
 def examine() -> Iterator[Diagnosis]:
     """Every check in turn, each as soon as it is known. One that breaks is itself found bad; the others continue."""
-    for check in (_python, _torch, _nvml, _home, _ledger, _cache, _datasets, _slurm, _terminal):
+    for check in (_python, _torch, _nvml, _suspects, _home, _ledger, _cache, _datasets, _slurm, _terminal):
         try:
             yield from check()
         except Exception as error:
@@ -53,8 +57,10 @@ def _python() -> Iterator[Diagnosis]:
 _TORCH = """
 import json, torch
 cuda = torch.cuda.is_available()
+flags = getattr(torch._C, "_cuda_getArchFlags", lambda: "")() or ""
 print(json.dumps({
     "version": torch.__version__, "built_for": torch.version.cuda, "cuda": cuda,
+    "kernels": torch.cuda.get_arch_list() or flags.split(),
     "names": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
     "bf16": cuda and torch.cuda.is_bf16_supported(), "threads": torch.get_num_threads(),
 }))
@@ -62,6 +68,7 @@ print(json.dumps({
 
 
 def _torch() -> Iterator[Diagnosis]:
+    cards = _cards()
     try:
         ended = subprocess.run([sys.executable, "-c", _TORCH], capture_output=True, text=True, timeout=120)
     except subprocess.TimeoutExpired:
@@ -69,38 +76,89 @@ def _torch() -> Iterator[Diagnosis]:
         return
     if ended.returncode:
         last = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
-        fix = "install the build for your driver, for example: make install TORCH=torch==2.13.0"
+        fix = torch_builds.install_line(TorchFacts("0", None), cards.driver, cards.cards)
         yield Diagnosis("torch", "bad", f"cannot be imported: {last}", fix)
         return
-    facts = json.loads(ended.stdout.splitlines()[-1])
-    yield Diagnosis("torch", "good", f"{facts['version']}, {facts['threads']} CPU threads")
-    if facts["cuda"]:
-        precision = "bf16" if facts["bf16"] else "fp16"
-        yield Diagnosis("device", "good", f"{', '.join(facts['names'])} (CUDA {facts['built_for']}, {precision})")
-    elif facts["built_for"]:
-        fix = "compare `nvidia-smi`'s CUDA version with torch's, and name a fitting build: make install TORCH=..."
-        yield Diagnosis(
-            "device", "warn", f"CPU only: torch is built for CUDA {facts['built_for']} but finds no GPU", fix
-        )
+    said = json.loads(ended.stdout.splitlines()[-1])
+    facts = TorchFacts(said["version"], said["built_for"], tuple(said["kernels"]), len(said["names"]))
+    yield Diagnosis("torch", "good", f"{facts.version}, {said['threads']} CPU threads")
+    if said["cuda"]:
+        precision = "bf16" if said["bf16"] else "fp16"
+        yield Diagnosis("device", "good", f"{', '.join(said['names'])} (CUDA {facts.cuda}, {precision})")
+    elif facts.cuda:
+        yield Diagnosis("device", "warn", f"CPU only: torch is built for CUDA {facts.cuda} but finds no GPU")
     else:
         fix = "on a GPU host install a CUDA build of torch; the demo needs none"
-        yield Diagnosis("device", "warn", "CPU only: this torch has no CUDA", fix)
+        yield Diagnosis("device", "warn", "CPU only: this torch has no CUDA", "" if cards.cards else fix)
+    verdict = torch_builds.judge(facts, cards.driver, cards.cards)
+    if cards.cards or verdict.fix:
+        yield Diagnosis("build", "bad" if verdict.fix else "good", *verdict)
+
+
+class _Driver(NamedTuple):
+    """The driver and its cards, as NVML lists them; nothing where there is none."""
+
+    driver: str | None = None
+    cards: tuple[CardFacts, ...] = ()
+    problem: str | None = None
+
+
+def _cards() -> _Driver:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return _Driver(problem=str(error))
+    try:
+        cards = tuple(map(_card, range(pynvml.nvmlDeviceGetCount())))
+        return _Driver(pynvml.nvmlSystemGetDriverVersion(), cards)
+    except pynvml.NVMLError as error:
+        return _Driver(problem=str(error))
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _card(index: int) -> CardFacts:
+    import pynvml
+
+    name, capability = "a card that does not answer", None
+    with contextlib.suppress(pynvml.NVMLError):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        name = pynvml.nvmlDeviceGetName(handle)
+        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+        capability = (int(major), int(minor))
+    return CardFacts(str(index), name, capability)
 
 
 def _nvml() -> Iterator[Diagnosis]:
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except ImportError:
-        yield Diagnosis("nvml", "bad", "nvidia-ml-py is not installed", "pip install nvidia-ml-py")
-    except pynvml.NVMLError as error:
+    found = _cards()
+    if found.problem is not None:
+        there = sign_of_cards()
         fix = "without an NVIDIA driver only the CPU is shown; if this host has cards, ask for the driver"
-        yield Diagnosis("nvml", "warn", f"no GPUs to watch: {error}", fix)
-    else:
-        driver = pynvml.nvmlSystemGetDriverVersion()
-        yield Diagnosis("nvml", "good", f"{pynvml.nvmlDeviceGetCount()} GPUs, driver {driver}")
-        pynvml.nvmlShutdown()
+        if there:
+            fix = (
+                f"there are cards here ({there}), so --device auto is refused; ask for the driver, or use --device cpu"
+            )
+        yield Diagnosis("nvml", "bad" if there else "warn", f"no GPUs to watch: {found.problem}", fix)
+        return
+    yield Diagnosis("nvml", "good", f"{len(found.cards)} GPUs, driver {found.driver}")
+
+
+def _suspects() -> Iterator[Diagnosis]:
+    from oelm_core.devices.nvml import NoDriver, read_cards
+    from oelm_core.launch import suspects
+
+    try:
+        cards = [card for card in read_cards() if card.uuid]
+    except NoDriver:
+        return
+    for card in cards:
+        doubt = suspects.suspicion(str(card.uuid))
+        if doubt is not None:
+            found = f"{suspects.why(card.label, doubt)}: {doubt.message}"
+            fix = f"look for Xid lines in dmesg; then, or after a reset: oelm gpus --trust {card.label}"
+            yield Diagnosis("suspect", "warn", found, fix)
 
 
 def _home() -> Iterator[Diagnosis]:

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from oelm_core.runs import outcomes
 from oelm_core.runs.folder import RunFolder, write_record
 from oelm_core.runs.metrics_file import MetricsWriter, cut_lines
 from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, WorkerProgress, decode_metric
@@ -64,14 +65,14 @@ class Worker:
         return self._end()
 
     def _end(self) -> int:
+        finished = self.step >= self.total
         if self.rank == 0:
             self._checkpoint()
-            finished = self.step >= self.total
             if finished:
                 self.folder.write(Result(metric=headline(self.value)))
-            state, reason = ("finished", "completed") if finished else ("stopped", "signal")
-            self.folder.write(Outcome(state, reason, step=self.step))
-        return 75 if self.stop_with == signal.SIGUSR2 else 0
+        state, reason = ("finished", "completed") if finished else ("stopped", "signal")
+        outcomes.write(self.folder, self.rank, Outcome(state, reason, step=self.step, t=time.time()))
+        return 75 if self.rank == 0 and self.stop_with == signal.SIGUSR2 else 0
 
     def _asked(self, number: int, _: object) -> None:
         if not os.environ.get("STAND_IN_STUBBORN"):
@@ -91,7 +92,7 @@ class Worker:
             os._exit(int(how.partition(":")[2]))
         if how.startswith("outcome:"):
             reason = how.partition(":")[2]
-            self.folder.write(Outcome("failed", reason, "as asked", self.step))
+            outcomes.write(self.folder, self.rank, Outcome("failed", reason, "as asked", self.step, t=time.time()))
             os._exit(1)
 
     def _progress(self) -> None:

@@ -1,19 +1,22 @@
 """A process that has torch loaded and forks a worker on demand, so that a test can kill many without paying each start.
 
 One JSON line in: {"folder": ..., "environment": {...}}; out: the child's pid, then {"ended": pid, "status": n}.
-A forked worker is the real one in everything but its imports; SIGKILL ends it as it would any other.
+A forked worker is the real one in everything but its imports; SIGKILL ends it as it would any other. With
+"runner": true it is the run's real runner, whose ranks are forked from it in the same way.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
+
+from tests import rank_faults
 
 
 def serve() -> None:
@@ -46,15 +49,37 @@ def _fork(asked: dict[str, Any]) -> int:
         print(json.dumps({"pid": pid}), flush=True)
         return pid
     code = 1
-    with contextlib.suppress(BaseException):
+    argument = f"--run-folder={asked['folder']}"
+    try:
         os.environ.update(asked["environment"])
         log = os.open(Path(asked["folder"]) / "training.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        from oelm_core.training import worker
+        if asked.get("runner"):
+            from oelm_core.launch import runner
 
-        code = worker.main([f"--run-folder={asked['folder']}"])
+            os.execve = _work_here  # type: ignore[assignment]
+            code = runner.main([argument])
+        else:
+            code = _work(argument)
+    except BaseException:
+        traceback.print_exc()
     os._exit(code)
+
+
+def _work_here(path: str, command: list[str], environment: dict[str, str]) -> None:
+    """What a rank does in place of becoming another program."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os._exit(_work(command[-1]))
+
+
+def _work(argument: str) -> int:
+    from oelm_core.training import worker
+
+    if os.environ.get("RANK_FAULT"):
+        rank_faults.install(os.environ["RANK_FAULT"])
+    return worker.main([argument])
 
 
 class WarmWorker:
@@ -72,9 +97,10 @@ class WarmWorker:
         self.ended: dict[int, int] = {}
         self._answer("ready")
 
-    def start(self, folder: Path, **environment: str) -> int:
+    def start(self, folder: Path, *, runner: bool = False, **environment: str) -> int:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"folder": str(folder), "environment": environment}) + "\n")
+        asked = {"folder": str(folder), "environment": environment, "runner": runner}
+        self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
         return int(self._answer("pid"))
 

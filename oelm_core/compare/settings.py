@@ -156,6 +156,12 @@ SETTINGS = {
         of_control=False,
         of_recipe=False,
     ),
+    "gradient_compression": Setting(
+        *("gradient compression", read.or_default("train.gradient_compression", "none"), "confounds"),
+        doubt="gradients were rounded on their way between cards in one arm only",
+        keys=("train.gradient_compression",),
+        of_recipe=False,
+    ),
     "eval_every": Setting(
         *("validation interval", read.at("train.eval_every"), "confounds"),
         doubt="the best of more validations is a luckier best",

@@ -234,8 +234,8 @@ class Train(Section):
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     eps: Annotated[float, Field(gt=0)] = 1e-8
     clip: Annotated[float, Field(gt=0)] | None = 1.0
-    precision: Literal["fp32", "bf16", "fp16", "amp"] = "fp32"
-    """amp picks what the device does fast and says which."""
+    precision: Literal["fp32", "tf32", "bf16", "fp16", "amp"] = "fp32"
+    """tf32: fp32 whose products a card rounds to 10 bits. amp picks what the device does fast and says which."""
     batching: Literal["packed", "dynamic", "padded"] = "packed"
     """bert: no padding at all, padding to the batch's longest, or padding to max_length."""
     eval_every: Positive = 500
@@ -249,6 +249,8 @@ class Train(Section):
     attention_stats: bool = False
     """Record every head's attention at evaluations: entropy, distance, and how far it is from the baseline arm's."""
     compile: bool = False
+    gradient_compression: Literal["bf16"] | None = None
+    """With several ranks, how gradients travel between them: as they are, or in bf16, which halves the bytes."""
     threads: Positive | None = None
     """CPU threads; recorded and restored on resume."""
 

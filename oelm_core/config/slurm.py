@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+import shlex
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from oelm_core.config.sections import Positive
 from oelm_core.config.validation import first_problem
@@ -47,6 +48,14 @@ def _without_count(value: str | None) -> str | None:
     return value
 
 
+def _words(value: str | None) -> str | None:
+    try:
+        shlex.split(value or "")
+    except ValueError:
+        raise ValueError(f"'{value}' has a quote that is not closed") from None
+    return value
+
+
 def _options(value: list[str]) -> list[str]:
     lines = [line.strip().removeprefix("#SBATCH").strip() for line in value]
     for line in lines:
@@ -68,10 +77,14 @@ class Site(BaseModel):
     """Node features, for example a100&nvlink: arms that compare should run on one kind of node."""
     gres: Annotated[Text, AfterValidator(_without_count)] = "gpu"
     """Kind of card: gpu, or with its type gpu:a100. The count is --per-run. none asks for no cards."""
+    cards_by: Literal["gres", "gpus-per-node", "gpus"] = "gres"
+    """Which option of sbatch asks for cards at this site."""
     cpus: Positive = 4
     """Cores for each card (or for each CPU process)."""
     memory: Annotated[Text, AfterValidator(_memory)] = None
     """Memory of a node for the job: 32G."""
+    memory_per_card: Annotated[Text, AfterValidator(_memory)] = None
+    """Memory for each card of a node (or for each CPU process), instead of `memory`."""
     time: Annotated[Text, AfterValidator(_time_limit)] = None
     """Time limit: minutes, hours:minutes:seconds or days-hours:minutes. At the limit a run saves and queues again."""
     nodes: Positive = 1
@@ -80,14 +93,20 @@ class Site(BaseModel):
     """Shell lines before the run: module load, conda activate, export."""
     extra: Annotated[list[str], AfterValidator(_options)] = []
     """Further options of sbatch, one a line: --exclude=node3."""
-    python: Text = None
-    """Interpreter on the nodes; the one that runs oelm unless said."""
+    python: Annotated[Text, AfterValidator(_words)] = None
+    """Interpreter on the nodes, or a command of several words that runs one in a container. Unless said, oelm's own."""
     max_jobs: Positive | None = None
     """Runs of this OELM_HOME that may run at once; the others wait for them in chains."""
     max_requeues: Annotated[int, Field(ge=0)] = 50
     """How often one job may save at its time limit and queue again."""
     signal_seconds: Annotated[int, Field(ge=10, le=65535)] = 120
     """Seconds before the limit at which a run is told to save."""
+
+    @model_validator(mode="after")
+    def _one_memory(self) -> Site:
+        if self.memory and self.memory_per_card:
+            raise ValueError("memory and memory_per_card are both given; write one of them")
+        return self
 
 
 def check_settings(raw: dict[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,8 @@ class Card(Struct, frozen=True):
     processes: tuple[CardProcess, ...] = ()
     lease: str | None = None
     """Id of the run that holds it."""
+    suspect: str | None = None
+    """What a run that failed on it said: it is not handed out until `oelm gpus --trust`."""
 
     @property
     def label(self) -> str:

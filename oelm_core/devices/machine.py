@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from oelm_core.devices.card import Card, CardProcess
 from oelm_core.home import runs_dir
-from oelm_core.launch import lease
+from oelm_core.launch import lease, suspects
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,13 @@ def _gpus() -> tuple[tuple[Card, ...], str | None, bool]:
 def _with_holders(card: Card) -> Card:
     """The card with who is on it and which run holds it."""
     holder = lease.holder(card.uuid) if card.uuid else None
-    return replace(card, processes=tuple(map(_described, card.processes)), lease=holder.run if holder else None)
+    doubt = suspects.suspicion(card.uuid) if card.uuid else None
+    return replace(
+        card,
+        processes=tuple(map(_described, card.processes)),
+        lease=holder.run if holder else None,
+        suspect=f"{doubt.run}: {doubt.message}" if doubt else None,
+    )
 
 
 def _described(process: CardProcess) -> CardProcess:

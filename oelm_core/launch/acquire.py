@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from oelm_core.devices.card import Card
 from oelm_core.errors import Refused
-from oelm_core.launch import device_request, lease, queue
+from oelm_core.launch import device_request, lease, queue, suspects
 from oelm_core.launch.device_request import DeviceRequest
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
@@ -146,7 +146,8 @@ class Waiter:
         rivals = {place: one for place, one in tickets.items() if set(one.allowed or ()) & set(request.allowed)}
         holders = {device: lease.holder(device) for device in request.allowed}
         wanted = dict.fromkeys(device for ticket in rivals.values() for device in ticket.allowed or ())
-        free = [device for device in wanted if not (holders.get(device) or lease.holder(device))]
+        suspect = self._suspects(wanted) if request.kind == "cuda" else {}
+        free = [d for d in wanted if d not in suspect and not (holders.get(d) or lease.holder(d))]
         granted = queue.shares(rivals, free).get(path)
         strangers: dict[str, str] = {}
         if granted is not None and (request.kind == "cuda" or self._barred):
@@ -160,7 +161,11 @@ class Waiter:
         patience = LOOK_AGAIN if behind < max(2, len(request.allowed)) else LOOK_AGAIN_BEHIND
         if strangers:
             patience = LOOK_AGAIN_AT_STRANGERS
-        return None, self._why(holders, strangers, behind), patience
+        if suspect and all(device in suspect for device in request.allowed):
+            which = "the card it may take is" if len(request.allowed) == 1 else "all cards it may take are"
+            return None, f"{which} suspect: {next(iter(suspect.values()))}", patience
+        own = {device: words for device, words in suspect.items() if device in request.allowed}
+        return None, self._why(holders, {**strangers, **own}, behind), patience
 
     def _take_all(self, devices: list[str]) -> list[lease.Lease] | None:
         taken: list[lease.Lease] = []
@@ -187,7 +192,9 @@ class Waiter:
         """The machine's cards, looked at again when what is known is too old."""
         if self._cards is None or time.monotonic() - self._looked > younger_than:
             found = self._look()
-            self._cards = (self._cards or []) if found is None else found  # a driver that hangs once keeps its cards
+            if self._cards is None or (found and any(card.uuid for card in found)):
+                self._cards = found or []
+            # else the driver hangs or crashes for once, and what it last said stands
             self._looked = time.monotonic()
         return self._cards
 
@@ -201,6 +208,12 @@ class Waiter:
 
     def _cards_if_needed(self, ticket: queue.Ticket) -> list[Card]:
         return [] if ticket.allowed is not None or ticket.requested == "cpu" else self.cards()
+
+    def _suspects(self, devices: Iterable[str]) -> dict[str, str]:
+        """Cards that a run failed on, each with a sentence."""
+        found = {device: suspects.suspicion(device) for device in devices}
+        labels = {str(card.uuid): card.label for card in self.cards()}
+        return {device: suspects.why(labels.get(device, device), one) for device, one in found.items() if one}
 
     def _strangers(self, devices: list[str]) -> dict[str, str]:
         """Free cards that somebody without a lease works on."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from oelm_core.devices.card import Card
+from oelm_core.devices.presence import sign_of_cards
 from oelm_core.errors import BadInput, NotFound
-from oelm_core.launch import spawn
+from oelm_core.launch import spawn, suspects
 from oelm_core.launch.queue import Ticket
 from oelm_core.runs import attempts
 from oelm_core.runs.folder import RunFolder
@@ -56,9 +58,19 @@ def cores_wanted(threads: int | None, per_run: int) -> int:
     return min(there, threads * per_run if threads else max(per_run, min(there, CORES_AT_MOST)))
 
 
-def resolve(asked: str, per_run: int, threads: int | None, cards: list[Card]) -> DeviceRequest:
-    """The devices a request means on this machine; `cards` as probed (empty without an NVIDIA driver)."""
+def resolve(
+    asked: str, per_run: int, threads: int | None, cards: list[Card], sign: Callable[[], str | None] = sign_of_cards
+) -> DeviceRequest:
+    """The devices a request means on this machine; `cards` as probed (empty without an NVIDIA driver).
+
+    Where a `sign` says that there are cards though none was found, auto is refused rather than trained on a processor.
+    """
     names = parse_device(asked)
+    if names is None and not cards and (there := sign()):
+        raise NotFound(
+            f"there are cards here ({there}) but the driver shows none: `oelm doctor` says why;"
+            " use --device cpu to train without one."
+        )
     if names == [] or (names is None and not cards):
         if per_run > len(own_cores()):
             raise BadInput(f"--per-run {per_run} wants more processes than the {len(own_cores())} cores here.")
@@ -68,10 +80,17 @@ def resolve(asked: str, per_run: int, threads: int | None, cards: list[Card]) ->
         if not chosen:
             why = next((f": {card.error}" for card in cards if card.error), " that this process may see")
             raise NotFound(f"no card answers here{why}; use --device cpu to train without one.")
+        if per_run > 1:
+            chosen = [card for card in chosen if card.mig is None] or chosen
     else:
         chosen = [find_card(name, cards) for name in names]
         if len({card.uuid for card in chosen}) < len(chosen):  # by its number and by its UUID
             raise BadInput(f"--device {asked}: write each card once, such as 2,3.")
+    if per_run > 1 and (parts := [card.label for card in chosen if card.mig is not None]):
+        raise BadInput(
+            f"--per-run {per_run}: MIG instances ({', '.join(parts)}) cannot train together, for a process sees one of"
+            " them and NCCL none; leave out --per-run, or name whole cards."
+        )
     if per_run > len(chosen):
         raise BadInput(f"--per-run {per_run} wants more cards than the {len(chosen)} of --device {asked}.")
     return DeviceRequest("cuda", per_run, tuple(str(card.uuid) for card in chosen))
@@ -125,7 +144,7 @@ def same_devices(request: DeviceRequest, partner: RunFolder) -> tuple[str, ...] 
     attempt = attempts.last(partner)
     if attempt is None or not attempt.leases:
         return None
-    same = tuple(device for device in attempt.leases if device in request.allowed)
+    same = tuple(one for one in attempt.leases if one in request.allowed and suspects.suspicion(one) is None)
     return same if len(same) >= request.needs else request.allowed
 
 
@@ -151,5 +170,5 @@ def probe(patience: float = 20.0) -> list[Card] | None:
     try:
         answer = spawn.output_of([sys.executable, "-m", "oelm_core.devices.probe"], patience)
         return None if answer is None else decode(answer, list[Card])
-    except (OSError, Misfit):
-        return []
+    except (OSError, Misfit):  # nothing whole was printed: it crashed
+        return [Card(0, error="asking the NVIDIA driver crashed")] if sign_of_cards() else []

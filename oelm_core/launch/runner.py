@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,12 @@ if __name__ == "__main__":  # msgspec takes typing_extensions where it finds it:
 from msgspec.structs import replace
 
 from oelm_core.errors import LabError, NotFound
-from oelm_core.launch import machine_state, queue, spawn, worker_exit
+from oelm_core.launch import machine_state, queue, spawn, suspects, worker_exit
 from oelm_core.launch.acquire import DependencyFailed, Devices, Waiter, pause_left, wait_for_run
+from oelm_core.launch.ending import Ending, look, stuck_sentence
 from oelm_core.launch.run_writer import RunWriter
 from oelm_core.launch.spawn import SIGNALS
-from oelm_core.runs import attempts, process
+from oelm_core.runs import attempts, outcomes, process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Attempt, MachineStates, Outcome, RunRecord, RunState, Stop, WorkerProgress
 from oelm_core.runs.status import FINAL, RunStatus
@@ -42,8 +44,14 @@ class Runner(RunWriter):
         self.run = run
         self.ticket = ticket
         self.taken: Devices | None = None
-        self.worker: int | None = None
-        self.worker_status: int | None = None
+        self.ranks: dict[int, int] = {}
+        """The rank of each process we started, by pid. On several nodes srun, as rank 0, stands for all."""
+        self.ends: dict[int, worker_exit.RankEnd] = {}
+        self.told: set[int] = set()
+        """Ranks that were told to end."""
+        self.looks: dict[int, str] = {}
+        """What the kernel said of ranks that others gave up on."""
+        self.port: spawn.HeldPort | None = None
         self.stop: str | None = None  # None, "gently" or "now"
         self.signalled = False
         self.save_and_leave = False  # SIGUSR2 came
@@ -71,8 +79,8 @@ class Runner(RunWriter):
         stop = self.folder.read(Stop)
         if self.attempt.attempt > 1 and stop is not None and stop.attempt < self.attempt.attempt:
             self.remove(Stop.FILE)
-        for stale in (Outcome, WorkerProgress):
-            self.remove(stale.FILE)
+        self.remove(WorkerProgress.FILE)
+        outcomes.remove_all(self.folder)
         old = self.folder.read(RunState) or RunState(state="queued")
         if before and before.ended is None:  # nobody lived to write down its end
             before.ended, before.state = old.heartbeat, "lost"
@@ -115,8 +123,11 @@ class Runner(RunWriter):
         try:
             self._watch()
         except Exception:
+            ending = Ending()
+            ending.by(0.0)
             while not self._gone():
-                self._signal_all(signal.SIGKILL)
+                if ending.kills(time.monotonic()):
+                    self._signal_all(signal.SIGKILL)
                 time.sleep(0.1)
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         what = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
@@ -131,12 +142,15 @@ class Runner(RunWriter):
             progressed = attempts.newest_checkpoint_step(self.folder) > (self.attempt.from_step or 0)
             refusal = self.job.why_not_again(progressed)
             end, again = RunStatus("stopped", "timeout", refusal), refusal is None
-        code = self.worker_status
+        codes = [one.code for one in self.ends.values()]
+        code = next((one for one in codes if one), 0 if codes else None)
         self.attempt.ended, self.attempt.state, self.attempt.reason = now, end.state, end.reason
         self.attempt.exit_code = code if code is not None and code >= 0 else None
         self.attempt.signal = signal.Signals(-code).name if code is not None and code < 0 else None
         if self.attempt.machine is not None:
             self.attempt.machine.after = machine_state.look(self.taken.kind if self.taken else "cpu")
+        if end.reason == "gpu_fault":
+            end = end._replace(message=self._suspect(end.message or ""))
         self.state.state, self.state.reason, self.state.message = end
         self.state.workers, self.state.heartbeat, self.state.ended = [], now, now
         self.release()
@@ -169,6 +183,17 @@ class Runner(RunWriter):
             message = f"Saved at the time limit, but Slurm would not queue it again: {refusal}; resume it."
             self.state = replace(ended, message=message)
 
+    def _suspect(self, message: str) -> str:
+        """Keeps the cards that failed from the queue. Slurm's are its own to judge."""
+        if self.taken is None or not self.taken.leases:
+            return message
+        labels = dict(zip((one.device for one in self.taken.leases), self.taken.labels, strict=True))
+        failed = suspects.failed_cards(outcomes.read_all(self.folder), list(labels))
+        for card in failed:
+            suspects.mark(card, self.folder.id, message)
+        which = " ".join(f"GPU {labels[card]} is suspect until `oelm gpus --trust {labels[card]}`." for card in failed)
+        return f"{message} {which}"
+
     def release(self) -> None:
         for held in self.taken.leases if self.taken else []:
             held.release()
@@ -182,7 +207,7 @@ class Runner(RunWriter):
     def rest(self, seconds: float) -> None:
         """Sleeps, but takes signals and stop requests at once; raises Stopped when told to end before the worker."""
         self._listen(seconds)
-        if self.worker is None and (self.stop or self.save_and_leave):
+        if not self.ranks and (self.stop or self.save_and_leave):
             raise Stopped
 
     def say(self, message: str) -> None:
@@ -240,27 +265,39 @@ class Runner(RunWriter):
         self.kills_before = worker_exit.kernel_kills()
         self.log_start = self.folder.log.stat().st_size if self.folder.log.exists() else 0
         cwd = Path(self.run.cwd or ".")
-        command = spawn.worker_command(self.folder.path, self.run.worker, ranks)
+        command = spawn.worker_command(self.folder.path, self.run.worker)
         cards = [one.device for one in self.taken.leases]
         if self.job:
-            command, cards = self.job.worker_command(command, ranks), list(self.job.cards)
+            cards = list(self.job.cards)
             threads = self.job.threads(ranks) if self.taken.kind == "cpu" else threads
         self.attempt.threads, self.attempt.machine = threads, MachineStates(machine_state.look(self.taken.kind))
         attempts.update(self.folder, self.attempt)
-        spawn.spawn(
-            command,
-            cwd=cwd if cwd.is_dir() else self.folder.path,
-            environment=spawn.environment(self.taken.kind, cards, threads),
-            log=self.folder.log,
-            cores=self.taken.cores,
-            keep=[one.descriptor for one in self.taken.leases],
-            record=self._record_worker,
-        )
+        environment = spawn.environment(self.taken.kind, cards, threads)
+        for rank, (line, variables) in enumerate(self._commands(command, ranks)):
+            spawn.spawn(
+                line,
+                cwd=cwd if cwd.is_dir() else self.folder.path,
+                environment={**environment, **variables},
+                log=self.folder.log,
+                cores=self.taken.cores,
+                keep=[one.descriptor for one in self.taken.leases],
+                record=partial(self._record_rank, rank),
+            )
 
-    def _record_worker(self, pid: int) -> None:
-        self.worker = pid
-        self.state.state, self.state.message, self.state.worker_started = "starting", None, time.time()
-        self._record_descendants([pid])
+    def _commands(self, command: list[str], ranks: int) -> list[tuple[list[str], dict[str, str]]]:
+        """(command, variables) of every process to start here: one a rank, or one srun for all nodes."""
+        if ranks == 1:
+            return [(command, {})]
+        self.port = spawn.hold_port()  # until the runner ends
+        if self.job and self.job.nodes > 1:
+            return [(self.job.spread_command(command, ranks, self.port.number), {})]
+        return [(command, spawn.rank_environment(rank, ranks, self.port.number)) for rank in range(ranks)]
+
+    def _record_rank(self, rank: int, pid: int) -> None:
+        self.ranks[pid] = rank
+        self.state.state, self.state.message = "starting", None
+        self.state.worker_started = self.state.worker_started or time.time()
+        self._record_descendants(list(self.ranks))
         self.beat(force=True)
 
     def _record_descendants(self, pids: list[int]) -> None:
@@ -271,33 +308,49 @@ class Runner(RunWriter):
             held.refresh()
 
     def _watch(self) -> RunStatus:
-        """Follows the worker until it and everything below it is gone."""
-        stopping, deadline, next_look, gap = False, float("inf"), 0.0, 1.0
+        """Follows the ranks until they and everything below them is gone."""
+        stopping, failing, next_look, gap = False, False, 0.0, 1.0
+        ending = Ending()
         while not self._gone():
             now = time.monotonic()
             if (self.stop or self.save_and_leave) and not stopping:
-                stopping, deadline = True, now + spawn.grace()
+                stopping = True
+                ending.by(now + spawn.grace())
                 self.state.state, self.state.message = "stopping", None
-                self._signal_worker(signal.SIGTERM if self.stop else signal.SIGUSR2)
+                self._tell_ranks(signal.SIGTERM if self.stop else signal.SIGUSR2)
                 self.beat(force=True)
-            if self.worker_status is not None and deadline == float("inf"):
-                deadline = now + 5.0  # leftovers of a worker that is gone have nothing to save
+            failed = None if failing else self._failed_rank()
+            if failed is not None:
+                failing = True
+                ending.by(now + spawn.rank_grace())
+                self._end_other_ranks(failed)
+            elif not ending.is_set and (self.folder.path / Outcome.FILE).exists():
+                ending.by(now + spawn.grace())  # its last act was to say how it went
+            if not self._living_ranks() and not ending.is_set:
+                ending.by(now + 5.0)  # leftovers of a worker that is gone have nothing to save
                 self._signal_all(signal.SIGTERM)
-            if self.stop == "now" or now > deadline:
+            if self.stop == "now":
+                ending.by(now)
+            if ending.kills(now):
                 self._signal_all(signal.SIGKILL)
             self.take_progress()
+            if ending.is_stuck(now):
+                self.state.state, self.state.message = "stopping", self._who_is_stuck()
             if now >= next_look:
                 self._record_descendants(process.descendants())
                 next_look, gap = now + gap, min(gap * 2, 8.0)
             self.beat()
-            self._listen(0.05 if self.worker_status is not None or self.stop == "now" else 1.0)
+            hurried = not self._living_ranks() or self.stop == "now"
+            self._listen(0.05 if hurried and not ending.is_stuck(now) else 1.0)
         return worker_exit.judge(
-            self.worker_status,
-            self.folder.read(Outcome),
+            self.ends,
+            outcomes.read_all(self.folder),
             stop_asked=self.folder.read(Stop) is not None,
             signalled=self.signalled,
             kernel_killed=worker_exit.kernel_kills() > self.kills_before,
             log_tail=worker_exit.tail(self.folder.log, self.log_start),
+            ranks=self.attempt.world_size or 1,
+            looks=self.looks,
         )
 
     def _gone(self) -> bool:
@@ -309,21 +362,59 @@ class Runner(RunWriter):
                 return True
             if pid == 0:
                 return False
-            if pid == self.worker:
-                self.worker_status = os.waitstatus_to_exitcode(status)
+            rank = self.ranks.get(pid)
+            if rank is not None:
+                code = os.waitstatus_to_exitcode(status)
+                self.ends[rank] = worker_exit.RankEnd(code, time.time(), rank in self.told)
 
-    def _signal_worker(self, number: signal.Signals) -> None:
+    # -- ending them ---------------------------------------------------------------------------------------------
+
+    def _living_ranks(self) -> dict[int, int]:
+        """Pids by rank."""
+        return {rank: pid for pid, rank in self.ranks.items() if rank not in self.ends}
+
+    def _failed_rank(self) -> int | None:
+        """Of several ranks the one that failed or is gone without a word; alone a worker ends by itself."""
+        if (self.attempt.world_size or 1) == 1 or not self._living_ranks():
+            return None
+        said = outcomes.read_all(self.folder)
+        failed = [rank for rank, one in said.items() if one.state == "failed"]
+        failed += [rank for rank in self.ends if rank not in said]
+        return failed[0] if failed else None
+
+    def _end_other_ranks(self, failed: int) -> None:
+        """Without its peer a rank can neither go on nor save: each may say what it saw, then it is killed."""
+        self.state.state, self.state.message = "stopping", f"Rank {failed} failed; the others are being ended."
+        for rank, pid in self._living_ranks().items():
+            self.looks[rank] = look(pid)
+            if rank != failed:
+                self.told.add(rank)
+                _send(pid, signal.SIGTERM)
+        self.beat(force=True)
+
+    def _who_is_stuck(self) -> str:
+        ranks = self._living_ranks()
+        names = {pid: f"rank {rank}" if len(self.ranks) > 1 else "worker" for rank, pid in ranks.items()}
+        return stuck_sentence(process.descendants(), names)
+
+    def _tell_ranks(self, number: signal.Signals) -> None:
+        self.told.update(self._living_ranks())
         if self.job and self.job.nodes > 1:
             self.job.signal_ranks(number.name.removeprefix("SIG"))
-        elif self.worker is not None and self.worker_status is None:
-            for one in (number, signal.SIGCONT):  # a frozen worker must wake to save
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.worker, one)
+            return
+        for pid in self._living_ranks().values():
+            _send(pid, number)
+            _send(pid, signal.SIGCONT)  # a frozen worker must wake to save
 
     def _signal_all(self, number: signal.Signals) -> None:
+        self.told.update(self._living_ranks())
         for pid in process.descendants():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
+            _send(pid, number)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 WORKER = "oelm_core.training.worker"
 PR_SET_PDEATHSIG = 1
@@ -17,6 +18,10 @@ SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.
 """Blocked from before the runner's first line (the launcher sees to it) and taken one by one while it rests."""
 GRACE = 120.0
 """Seconds a worker that was told to end may take to save; OELM_GRACE says otherwise."""
+RANK_GRACE = 20.0
+"""Seconds the other ranks may take to leave once one has failed; OELM_RANK_GRACE says otherwise."""
+RENDEZVOUS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""torch's own variables. `TORCHELASTIC_...`: left by a torchrun around us, they would change what these mean."""
 
 
 def grace() -> float:
@@ -26,21 +31,18 @@ def grace() -> float:
         return GRACE
 
 
-def worker_command(run_folder: Path, worker: str | None, ranks: int) -> list[str]:
-    """`worker` is a module, or the path of a script; several ranks go through torchrun."""
+def rank_grace() -> float:
+    try:
+        return float(os.environ.get("OELM_RANK_GRACE") or RANK_GRACE)
+    except ValueError:
+        return RANK_GRACE
+
+
+def worker_command(run_folder: Path, worker: str | None) -> list[str]:
+    """`worker` is a module, or the path of a script. Every rank has the same command."""
     worker = worker or WORKER
     target = [worker] if worker.endswith(".py") else ["-m", worker]
-    argument = f"--run-folder={run_folder}"
-    if ranks <= 1:
-        return [sys.executable, *target, argument]
-    return [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"),
-        f"--nproc-per-node={ranks}",
-        "--signals-to-handle=SIGTERM,SIGINT,SIGUSR2",
-        f"--shutdown-timeout={max(1, int(grace() * 0.8))}",
-        *target,
-        argument,
-    ]
+    return [sys.executable, *target, f"--run-folder={run_folder}"]
 
 
 def importable(environment: dict[str, str]) -> dict[str, str]:
@@ -55,7 +57,8 @@ def importable(environment: dict[str, str]) -> dict[str, str]:
 
 def environment(kind: str, devices: list[str], threads: int | None) -> dict[str, str]:
     """What the worker is told about its devices: cards by UUID, for NVML's and CUDA's numbers differ."""
-    variables = importable(dict(os.environ))
+    inherited = {name: value for name, value in os.environ.items() if not _is_of_ranks(name)}
+    variables = importable(inherited)
     variables["OELM_RUNNER_PID"] = str(os.getpid())
     variables["OELM_DEVICE"] = kind
     variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -64,6 +67,38 @@ def environment(kind: str, devices: list[str], threads: int | None) -> dict[str,
     if threads:
         variables["OELM_THREADS"] = variables["OMP_NUM_THREADS"] = str(threads)
     return variables
+
+
+def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """What one of several ranks on this machine is told: torch's variables, and gloo's own way through the machine."""
+    numbers = (rank, rank, ranks, ranks, "127.0.0.1", port)
+    variables = {name: str(value) for name, value in zip(RENDEZVOUS, numbers, strict=True)}
+    if "GLOO_SOCKET_IFNAME" not in os.environ and os.path.isdir("/sys/class/net/lo"):
+        variables["GLOO_SOCKET_IFNAME"] = "lo"  # whatever this machine's name may resolve to
+    return variables
+
+
+def hold_port() -> HeldPort:
+    """A port for the first rank to listen on. As long as it is held, nobody is given it who asks for any free one.
+
+    Bound, not listening, with SO_REUSEADDR as torch has it: the rank can bind it too and then listen.
+    """
+    import socket  # late: a waiting runner does without
+
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("", 0))
+    return HeldPort(held.getsockname()[1], held)
+
+
+class HeldPort(NamedTuple):
+    number: int
+    socket: object
+    """Lets go of it when it is collected."""
+
+
+def _is_of_ranks(name: str) -> bool:
+    return name in RENDEZVOUS or name.startswith("TORCHELASTIC_")
 
 
 def spawn(
@@ -81,7 +116,7 @@ def spawn(
     Killed anywhere in between, the runner leaves no unwatched worker: the child asks for SIGTERM at its parent's death
     and waits at the gate, which closes with the runner. `keep` are lease descriptors the worker holds on to.
     """
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphaned descendants (ranks live in their own sessions) become ours
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphaned descendants become ours, whatever session they are in
     gate, key = os.pipe()
     parent = os.getpid()
     pid = os.fork()

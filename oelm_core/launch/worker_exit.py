@@ -1,59 +1,120 @@
-"""How a worker ended, in one state, reason and sentence: what it said itself, else its exit code, signal and log."""
+"""How a worker ended, in one state, reason and sentence: what its ranks said, else exit code, signal and log."""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from oelm_core.runs import process
+from oelm_core.devices.card_errors import card_error
+from oelm_core.runs import outcomes, process
 from oelm_core.runs.schema import Outcome
 from oelm_core.runs.status import RunStatus, status_of
 
 REQUEUE_EXIT_CODE = 75
 UNSAVED = "Ended without saving the steps since its newest checkpoint."
-_RANK_DIED = re.compile(r"exitcode\s*:\s*(-?\d+)")
+SEEN_LATE = 2.0
+"""Seconds by which the runner may learn of a death later than the ranks that it makes fail."""
+OF_PEERS = frozenset({"SIGABRT", "SIGTERM"})
+"""Signals that a rank may die of because another one is gone."""
+
+
+class RankEnd(NamedTuple):
+    """The end of one rank's process as its runner saw it."""
+
+    code: int
+    """Exit code, negative for a signal."""
+    at: float = 0.0
+    """Epoch seconds."""
+    told: bool = False
+    """Whether the runner had told it to end."""
 
 
 def judge(
-    status: int | None,
-    outcome: Outcome | None,
+    ends: Mapping[int, RankEnd],
+    said: Mapping[int, Outcome],
     *,
     stop_asked: bool,
     signalled: bool,
     kernel_killed: bool,
     log_tail: str = "",
+    ranks: int = 1,
+    looks: Mapping[int, str] | None = None,
 ) -> RunStatus:
-    """The end of an attempt.
+    """The end of an attempt, from the ends and last words of its ranks: one of them for a run of one process.
 
-    status: exit code, negative for a signal, None when the worker never started. `stop_asked`: a stop.json is there.
-    `signalled`: the runner itself was told to end. `kernel_killed`: the out-of-memory killer struck meanwhile.
+    `stop_asked`: a stop.json is there. `signalled`: the runner itself was told to end. `kernel_killed`: the
+    out-of-memory killer struck meanwhile. `ranks`: of the whole run, also those that srun started elsewhere. `looks`:
+    how ranks looked when another gave up on them.
     """
-    rank_code = _rank_code(log_tail) if status == 1 else None
-    code = status if rank_code is None else rank_code
-    killed_by = _signal_of(code)
-    own = status_of(outcome)
-    if own and own.reason == "signal" and _signal_of(rank_code) and not (stop_asked or signalled):
-        own = None  # one rank was killed; torchrun ended the others, who say in good faith that they were told to stop
+    asked = stop_asked or signalled
+    rank, word = outcomes.deciding(said) or (0, None)
+    if word is not None and word.consequence and asked:
+        word = None  # somebody ended the ranks, and one was gone before another
+    death = _first_death(ends, said)
+    if death is not None and (word is None or _came_first(ends[death], word, asked)):
+        rank, word = death, None
+    elif word is not None and word.consequence:
+        return _blame(word, [one for one in range(ranks) if one not in said], ends, looks or {})
+    own = status_of(word)
     if own and own.state == "stopped" and own.reason in ("user", "signal"):
         return own._replace(reason="user" if stop_asked else "signal")  # only a stop.json makes it the user's wish
     if own:
         return own
+    code = ends[rank].code if rank in ends else None
+    killed_by = _signal_of(code)
+    who = f"Rank {rank}" if len(ends) > 1 else "The worker"
     if killed_by == "SIGKILL" and kernel_killed and not stop_asked:
-        return RunStatus("failed", "oom", "The kernel killed the worker because the machine's memory was full.")
+        return RunStatus(
+            "failed", "oom", f"The kernel killed {_in_sentence(who)} because the machine's memory was full."
+        )
     if stop_asked:
         return RunStatus("stopped", "user", UNSAVED if killed_by else None)
     if signalled and (killed_by or code):
         return RunStatus("stopped", "signal", "The runner was told to end.")
+    card = card_error(log_tail)
+    if card and code not in (0, None, REQUEUE_EXIT_CODE) and killed_by != "SIGKILL":
+        # a driver or NCCL's watchdog ended it before it could say anything
+        return RunStatus("failed", card.reason, f"{card.words}; {card.advice or 'lower train.batch_size'}.")
     if killed_by:
-        return RunStatus("failed", "signal", f"The worker was killed by {killed_by}.")
+        return RunStatus("failed", "signal", f"{who} was killed by {killed_by}.")
     if code == REQUEUE_EXIT_CODE:
         return RunStatus("stopped", "preempted", "Saved and ended on SIGUSR2; resume it.")
     words = last_words(log_tail)
     if code == 0:
-        return RunStatus("failed", "error", "The worker ended without saying how it went.")
-    return RunStatus("failed", "error", f"The worker ended with exit code {code}{': ' + words if words else '.'}")
+        return RunStatus("failed", "error", f"{who} ended without saying how it went.")
+    return RunStatus("failed", "error", f"{who} ended with exit code {code}{': ' + words if words else '.'}")
+
+
+def _first_death(ends: Mapping[int, RankEnd], said: Mapping[int, Outcome]) -> int | None:
+    """The first rank that was gone without a word before anybody told it to end."""
+    dead = [(end.at, rank) for rank, end in ends.items() if rank not in said and not end.told]
+    return min(dead)[1] if dead else None
+
+
+def _came_first(death: RankEnd, word: Outcome, asked: bool) -> bool:
+    """Whether a silent death explains another rank's words, and not the other way round."""
+    if word.state != "failed":
+        return word.state == "stopped" and not asked  # a rank says in good faith that it was told to stop: by us
+    late = 0.0 if _signal_of(death.code) in OF_PEERS else SEEN_LATE
+    return word.consequence or death.at - late < (word.t or 0.0)
+
+
+def _blame(word: Outcome, silent: list[int], ends: Mapping[int, RankEnd], looks: Mapping[int, str]) -> RunStatus:
+    """A rank failed because of another: of the one that said nothing, where there is one."""
+    if not silent:
+        return RunStatus("failed", word.reason, word.message)
+    rank = silent[0]
+    if rank not in ends:
+        return RunStatus("failed", word.reason, f"Rank {rank} is gone without a word. {word.message or ''}".rstrip())
+    look = f": {looks[rank]}" if looks.get(rank) else ""
+    return RunStatus("failed", "hang", f"Rank {rank} did not answer{look}. {word.message or ''}".rstrip())
+
+
+def _in_sentence(who: str) -> str:
+    return who[0].lower() + who[1:]
 
 
 def _signal_of(code: int | None) -> str | None:
@@ -64,12 +125,6 @@ def _signal_of(code: int | None) -> str | None:
         return signal.Signals(-code if code < 0 else code - 128).name
     except ValueError:
         return None
-
-
-def _rank_code(log_tail: str) -> int | None:
-    """torchrun turns every death of a rank into 1; its log tells the first rank's own code."""
-    found = _RANK_DIED.findall(log_tail)
-    return int(found[-1]) if found else None
 
 
 def tail(path: Path, start: int = 0, size: int = 8192) -> str:

@@ -179,7 +179,7 @@ class Stop(Record):
 
 
 class Outcome(Record):
-    """outcome.json: how the worker itself says it ended, its last act."""
+    """outcome.json, outcome-rankN.json of ranks but the first: how a worker itself says it ended, its last act."""
 
     FILE = "outcome.json"
 
@@ -187,6 +187,10 @@ class Outcome(Record):
     reason: str | None = None
     message: str | None = None
     step: int = 0
+    t: float | None = None
+    """When it was said, epoch seconds."""
+    consequence: bool = False
+    """Whether it failed only because another rank was gone or did not answer."""
 
 
 class WorkerProgress(Record):
@@ -451,6 +455,8 @@ class Result(Record, kw_only=True):
     model: ModelFacts = field(default_factory=ModelFacts)
     effective_batch: int | None = None
     steps: int | None = None
+    skipped_steps: int | None = None
+    """Of them, those whose gradients overflowed and changed nothing; None where the format has no loss scaling."""
     precision: str | None = None
     device: DeviceFacts = field(default_factory=DeviceFacts)
     threads: int | None = None

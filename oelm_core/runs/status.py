@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from oelm_core.runs import process
+from oelm_core.runs import outcomes, process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Outcome, RunState
 
@@ -51,11 +51,11 @@ def run_status(folder: RunFolder, by: Observer | None = None) -> RunStatus:
     state = folder.read(RunState)
     if state is None:
         return RunStatus("unknown", None, folder.problem(RunState))
-    return derive(state, None if state.state in FINAL else folder.read(Outcome), by or observer())
+    return derive(state, None if state.state in FINAL else outcomes.last_word(folder), by or observer())
 
 
 def derive(state: RunState, outcome: Outcome | None, by: Observer) -> RunStatus:
-    """The status from state.json and outcome.json (None where there is none)."""
+    """The status from state.json and the worker's last word (None where there is none)."""
     as_written = RunStatus(state.state, state.reason, state.message)
     if state.state in FINAL:
         return as_written

@@ -18,9 +18,10 @@ from oelm_core.errors import NotFound, Refused, did_you_mean
 from oelm_core.home import runs_dir
 from oelm_core.metric import default_metric, metric_named
 from oelm_core.recipe import recorded_hash
+from oelm_core.runs import outcomes
 from oelm_core.runs.folder import RUN_ID, RunFolder, read_record, replace_file
 from oelm_core.runs.metrics_file import MetricsReader
-from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, RunState, Tuning, encode, setting
+from oelm_core.runs.schema import Headline, Result, RunRecord, RunState, Tuning, encode, setting
 from oelm_core.runs.status import ENDED, FINAL, Observer, RunStatus, derive, observer
 
 INDEX_SCHEMA = 3
@@ -197,7 +198,7 @@ def read_run(folder: RunFolder, by: Observer | None = None) -> Run:
         status = RunStatus("unknown", None, folder.problem(RunState))
         state = RunState(state="unknown")
     else:
-        status = derive(state, None if state.state in FINAL else folder.read(Outcome), by or observer())
+        status = derive(state, None if state.state in FINAL else outcomes.last_word(folder), by or observer())
     memory.headline = memory.headline or HeadlineReader(folder)
     run = _assemble(folder, memory.run, state, status, *memory.headline.read(memory.run.config))
     over = state.state in FINAL

@@ -40,7 +40,9 @@ RESUMES = 3
 """Times that one command resumes a run that keeps getting lost."""
 SECONDS_TO_RETURN = 30.0
 """After a resume, until the run's folder must show it."""
-NOT_THE_SETTING = frozenset({"signal", "timeout", "preempted", "node_fail", "disk", "gpu_fault", "nccl", "dependency"})
+NOT_THE_SETTING = frozenset(
+    {"signal", "timeout", "preempted", "node_fail", "disk", "gpu_fault", "nccl", "hang", "dependency"}
+)
 """Reasons for which a failed run says nothing about its point."""
 
 Role = Literal["draw", "chosen"]

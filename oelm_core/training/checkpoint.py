@@ -38,7 +38,10 @@ class Progress(msgspec.Struct):
 
     step: int = 0
     tokens: int = 0
-    """Tokens seen so far."""
+    """Tokens trained on so far; those of skipped steps are not among them."""
+    skipped: int = 0
+    """Steps that fp16's loss scaling skipped because a gradient overflowed."""
+    skipped_in_a_row: int = 0
     window: list[float] = []
     """Losses since the last train record, so that a record after a resume is the same number."""
     best: Evaluated | None = None

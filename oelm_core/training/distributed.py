@@ -1,9 +1,10 @@
-"""Several processes on one batch: ranks agree on when to stop, sum gradients, and share out the evaluation."""
+"""Several processes on one batch: how ranks meet, agree on when to stop, and share out the evaluation."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -13,7 +14,11 @@ import torch.distributed as dist
 
 T = TypeVar("T")
 
-BUCKET = 25 << 20  # bytes of gradients sent in one go
+PATIENCE = 600.0
+"""Seconds for which a rank may be silent, at its checkpoints too; OELM_RANK_TIMEOUT says otherwise."""
+OF_GLOO = re.compile(r"\[[^\]]*gloo/[^\]]*\] (.*?)(?:\. This is typically|$)", re.MULTILINE)
+"""`[.../gloo/transport/tcp/pair.cc:537] Connection closed by peer`, with advice behind it or not."""
+FROM_ELSEWHERE = ("ncclRemoteError", "remote process exited", "Watchdog caught collective operation timeout")
 
 
 @dataclass(frozen=True)
@@ -27,26 +32,6 @@ class Ranks:
     @property
     def main(self) -> bool:
         return self.rank == 0
-
-    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Adds up gradients over ranks. Losses are already divided by the whole batch, so the sum is its gradient.
-
-        Plain all-reduce rather than DistributedDataParallel: weights may begin to train in the middle of a run, and
-        packed batches call parts of the model, neither of which DDP can follow.
-        """
-        if self.world == 1:
-            return
-        grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        pending = []
-        for bucket in _buckets(grads):
-            flat = torch.cat([grad.flatten() for grad in bucket])
-            pending.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
-        for bucket, flat, work in pending:
-            work.wait()
-            at = 0
-            for grad in bucket:
-                grad.copy_(flat[at : at + grad.numel()].view_as(grad))
-                at += grad.numel()
 
     def sum_(self, value: torch.Tensor) -> torch.Tensor:
         if self.world > 1:
@@ -79,26 +64,44 @@ class Ranks:
         if self.world > 1:
             dist.barrier()
 
+    def first_alone(self, make: Callable[[], T]) -> T:
+        """What each rank gets from `make`; the others call it once the first rank has."""
+        if not self.main:
+            self.barrier()
+        made = make()
+        if self.main:
+            self.barrier()
+        return made
+
     def close(self) -> None:
         if self.world > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
 
-def _buckets(grads: list[torch.Tensor]) -> Iterable[list[torch.Tensor]]:
-    bucket: list[torch.Tensor] = []
-    size = 0
-    for grad in grads:
-        bucket.append(grad)
-        size += grad.numel() * grad.element_size()
-        if size >= BUCKET:
-            yield bucket
-            bucket, size = [], 0
-    if bucket:
-        yield bucket
+def lost_peer(error: BaseException) -> str | None:
+    """In a sentence what an error says of the other ranks: gone, or silent for too long. None for one of our own.
+
+    gloo raises plain RuntimeErrors that begin with its source file; NCCL names the errors that came from elsewhere.
+    """
+    words = str(error)
+    of_gloo = isinstance(error, RuntimeError) and OF_GLOO.search(words)
+    of_store = isinstance(error, (dist.DistNetworkError, dist.DistStoreError))
+    of_nccl = isinstance(error, dist.DistBackendError) and any(sign in words for sign in FROM_ELSEWHERE)
+    if not (of_gloo or of_store or of_nccl):
+        return None
+    told = of_gloo[1] if of_gloo else next(iter(words.strip().splitlines()), type(error).__name__)
+    if "timed out" in words.lower() or "timeout" in words.lower():
+        return f"another rank did not answer for {patience():.0f} s ({told})."
+    return f"another rank is gone ({told})."
+
+
+def patience() -> float:
+    """Seconds to wait for the other ranks before they are given up."""
+    return float(os.environ.get("OELM_RANK_TIMEOUT") or PATIENCE)
 
 
 def join(kind: str) -> Ranks:
-    """Joins the other ranks of the run, if torchrun started any. `kind` is cpu or cuda."""
+    """Joins the other ranks of the run, if the runner started any. `kind` is cpu or cuda."""
     told = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))
     rank, world, local = (int(os.environ.get(name, alone)) for name, alone in told)
     device = torch.device(f"cuda:{local}" if kind == "cuda" else "cpu")
@@ -107,5 +110,5 @@ def join(kind: str) -> Ranks:
     if world > 1:
         # gloo beside nccl: ranks talk about stopping without touching the device
         backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
-        dist.init_process_group(backend, timeout=timedelta(minutes=30))
+        dist.init_process_group(backend, timeout=timedelta(seconds=patience()))
     return Ranks(rank, world, device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import psutil
 import torch
 
 from oelm_core.config import Train
+from oelm_core.devices.card_errors import CardError, card_error
 from oelm_core.errors import LabError
 from oelm_core.formatting import size
 
@@ -18,6 +20,11 @@ class NonFinite(LabError):
     """The loss or a gradient stopped being a number."""
 
     reason = "nonfinite"
+
+    def __init__(self, message: str, elsewhere: bool = False) -> None:
+        """elsewhere: whether the loss of this rank was finite, and another's was not."""
+        super().__init__(message)
+        self.elsewhere = elsewhere
 
 
 class DiskFull(LabError):
@@ -38,19 +45,31 @@ class Failure(NamedTuple):
 def failure_of(error: BaseException, train: Train | None) -> Failure:
     if isinstance(error, LabError):
         return Failure(error.reason, str(error))
-    if _is_out_of_memory(error):
-        return Failure("oom", out_of_memory_sentence(error, train))
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Failure("disk", f"the disk is full ({error.filename or error}); the last checkpoint is still usable.")
+    found = _of_a_card(error)
+    if found is not None and found.reason == "oom":
+        return Failure("oom", out_of_memory_sentence(error, train))
+    if found is not None:
+        return Failure(found.reason, f"{found.words}; {found.advice}.", unexpected=True)
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
     return Failure("error", f"{type(error).__name__}: {first_line}", unexpected=True)
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
-    """torch's allocator for the CPU raises a plain RuntimeError; nothing but its words tells it from others."""
-    return isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or (
-        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    )
+def is_out_of_memory(error: BaseException) -> bool:
+    """In any of its spellings: of torch's allocators, of CUDA itself, of cuBLAS, cuDNN and NCCL."""
+    found = _of_a_card(error)
+    return found is not None and found.reason == "oom"
+
+
+def _of_a_card(error: BaseException) -> CardError | None:
+    """What the error, or the one that torch wrapped in it, says of a card: only its words tell one from another."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return CardError("oom", str(error), "")
+    found = card_error(str(error)) if isinstance(error, RuntimeError) else None
+    if found is None and error.__cause__ is not None:
+        return _of_a_card(error.__cause__)
+    return found
 
 
 def out_of_memory_sentence(error: BaseException, train: Train | None) -> str:
@@ -70,7 +89,9 @@ def out_of_memory_sentence(error: BaseException, train: Train | None) -> str:
 
 def _free() -> str:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
-        free, total = torch.cuda.mem_get_info()
-        return f"{size(free)} of {size(total)} on {torch.cuda.get_device_name()}"
+        with contextlib.suppress(RuntimeError):  # after some errors a card answers nothing any more
+            free, total = torch.cuda.mem_get_info()
+            return f"{size(free)} of {size(total)} on {torch.cuda.get_device_name()}"
+        return "unknown"
     memory = psutil.virtual_memory()
     return f"{size(memory.available)} of {size(memory.total)} of host memory"

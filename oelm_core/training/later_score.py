@@ -75,6 +75,7 @@ def score(folder: RunFolder, data: str, split: str | None, again: bool, settings
         precision = choose_precision(experiment.train.precision, ranks.device)
     elif experiment.train.precision != "fp32":
         note = f"scored in fp32 on a CPU; the recipe's precision is {experiment.train.precision}"
+    precision.engage()
     model = found.model.to(ranks.device)
     evaluation = text.score(model, ranks, precision, StopRequest())
     note_look(folder, found.run, text.fingerprint)

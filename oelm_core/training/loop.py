@@ -17,6 +17,7 @@ from oelm_core.metric import metric_named
 from oelm_core.runs.schema import Evaluated
 from oelm_core.training import checkpoint
 from oelm_core.training.failures import DiskFull, NonFinite
+from oelm_core.training.gradients import Gradients
 from oelm_core.training.recorder import keep_baseline_pattern
 from oelm_core.training.schedule import dropout_seed, learning_rate, seed_draws
 from oelm_core.training.supervision import Interrupted
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 AHEAD = 2  # steps whose data is prepared in the background
 LAG = 64  # steps whose figures may still be on the device
+SKIPS = 100  # optimiser steps skipped in a row that end a run: the loss scale is down to nothing by then
 
 
 @dataclass
@@ -35,7 +37,7 @@ class Pending:
     """A step whose loss and time are still on their way from the device."""
 
     step: int
-    figures: torch.Tensor  # [2]: loss, gradient norm
+    figures: torch.Tensor  # [3]: loss over all ranks, gradient norm, this rank's loss
     watch: Stopwatch
     lr: float
     wait: float
@@ -54,6 +56,8 @@ class Loop:
         self.began = time.monotonic() - self.before
         self.first_step = session.progress.step + 1
         self.saved = (session.progress.step, session.progress.eval_due)
+        compression = session.experiment.train.gradient_compression
+        self.gradients = Gradients(session.model, session.task, session.ranks, session.precision, compression)
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="data")
         self._loading: dict[int, Future[StepBatch[Any]]] = {}
 
@@ -90,26 +94,26 @@ class Loop:
         lr = learning_rate(train, step, s.total)
         for group in s.optimiser.param_groups:
             group["lr"] = group_lr(group, lr, step - 1)
+        self.gradients.prepare(batch)
         seed_draws(dropout_seed(s.experiment.seed, step, s.ranks.rank), s.ranks.device)
         watch = Stopwatch(s.ranks.device)
         watch.mark()
         loss = torch.zeros((), device=s.ranks.device)
-        for part in batch.parts:
-            with s.precision.autocast():
-                part_loss = s.task.loss(s.model, part, batch.units)
-            s.scaler.scale(part_loss).backward()
+        for number, part in enumerate(batch.parts):
+            with self.gradients.pass_of(batch, number):
+                part_loss = self.gradients.loss(part, batch.units)
+                s.scaler.scale(part_loss).backward()
             loss += part_loss.detach()
         norm = self._update()
-        figures = torch.stack([s.ranks.sum_(loss), norm.float()]).to("cpu", non_blocking=True)
+        figures = torch.stack([s.ranks.sum_(loss.clone()), norm.float(), loss]).to("cpu", non_blocking=True)
         watch.mark()  # after the copy: when this event has passed, the figures are here too
         self.pending.append(Pending(step, figures, watch, lr, wait, batch.tokens, batch.examples))
         s.progress.step = step
 
     def _update(self) -> torch.Tensor:
-        """Gradients summed over ranks, clipped over what trains, applied. Returns their norm before clipping."""
+        """Gradients clipped over what trains and applied. Returns their norm before clipping."""
         s = self.s
         parameters = [p for group in s.optimiser.param_groups for p in group["params"] if p.grad is not None]
-        s.ranks.sum_gradients(parameters)
         s.scaler.unscale_(s.optimiser)
         norm = torch.nn.utils.clip_grad_norm_(parameters, s.experiment.train.clip or math.inf)
         s.scaler.step(s.optimiser)
@@ -147,29 +151,51 @@ class Loop:
         while self.pending and (wait or self.pending[0].watch.ready()):
             done = self.pending.popleft()
             seconds = done.watch.seconds()  # also makes sure the figures have arrived
-            loss, norm = done.figures.tolist()
-            self._check_finite(done.step, loss, norm)
-            self._record(done, seconds, loss, norm)
+            loss, norm, own = done.figures.tolist()
+            self._check_finite(done.step, loss, norm, own)
+            skipped = self._note_skipped(done.step, norm)
+            self._record(done, seconds, loss, norm, skipped)
 
-    def _check_finite(self, step: int, loss: float, norm: float) -> None:
+    def _check_finite(self, step: int, loss: float, norm: float, own: float) -> None:
         s = self.s
-        overflow_is_normal = s.precision.name == "fp16"  # the scaler skips such a step and lowers its scale
+        overflow_is_normal = s.scaler.is_enabled()  # it skips such a step and lowers its scale
         if math.isfinite(loss) and (math.isfinite(norm) or overflow_is_normal):
             return
         what = "loss" if not math.isfinite(loss) else "gradient"
         examples = s.task.plan.step(step).tolist()
         s.recorder.say(f"step {step}: {what} is not finite; examples of this batch: {examples}")
-        kept = checkpoint.steps(s.folder.checkpoints)
-        last = f"the checkpoint of step {kept[-1]} is kept" if kept else "there is no checkpoint yet"
         raise NonFinite(
-            f"non-finite {what} at step {step}; {last}; a lower train.lr or fp32 is the first thing to try."
+            f"non-finite {what} at step {step}; {self._kept()}; a lower train.lr or fp32 is the first thing to try.",
+            elsewhere=not math.isfinite(loss) and math.isfinite(own),
         )
 
-    def _record(self, done: Pending, seconds: float, loss: float, norm: float) -> None:
+    def _kept(self) -> str:
+        kept = checkpoint.steps(self.s.folder.checkpoints)
+        return f"the checkpoint of step {kept[-1]} is kept" if kept else "there is no checkpoint yet"
+
+    def _note_skipped(self, step: int, norm: float) -> bool:
+        """Whether the scaler of fp16 skipped the step because a gradient overflowed; too many in a row end the run."""
+        s, progress = self.s, self.s.progress
+        if not s.scaler.is_enabled() or math.isfinite(norm):
+            progress.skipped_in_a_row = 0
+            return False
+        progress.skipped += 1
+        progress.skipped_in_a_row += 1
+        if progress.skipped_in_a_row == 1:
+            message = f"step {step}: the gradients overflowed, so the step was skipped and the loss scale lowered"
+            s.recorder.event(step, "skipped", f"{message} ({progress.skipped} skipped so far)")
+        if progress.skipped_in_a_row >= min(SKIPS, s.total):
+            raise NonFinite(
+                f"the last {progress.skipped_in_a_row} optimiser steps to step {step} were all skipped because their"
+                f" gradients overflowed fp16; {self._kept()}; train in bf16, tf32 or fp32, or with a lower train.lr."
+            )
+        return True
+
+    def _record(self, done: Pending, seconds: float, loss: float, norm: float, skipped: bool) -> None:
         s, progress = self.s, self.s.progress
         if done.step - self.first_step >= untimed_steps(s.total):
             s.times.add(seconds, done.tokens, done.examples, done.wait)
-        progress.tokens += done.tokens
+        progress.tokens += 0 if skipped else done.tokens
         progress.window.append(loss)
         self.recent.add(seconds, done.tokens, done.examples, done.wait)
         if done.step == 1 or done.step % s.experiment.train.log_every == 0 or done.step == s.total:
@@ -185,6 +211,7 @@ class Loop:
                 examples_per_s=sum(self.recent.examples) / taken,
                 tokens=progress.tokens,
                 data_wait=sum(self.recent.waits) / steps,
+                **({"skipped": progress.skipped} if s.scaler.is_enabled() else {}),
             )
             progress.window = []
             self.recent = StepTimes()

@@ -47,6 +47,8 @@ class Recorder:
         self._metrics = MetricsWriter(folder.metrics) if active else None
         self._last_progress = 0.0
         self._last_system = 0.0
+        self._process = psutil.Process()
+        self._process.cpu_percent()  # use since the call before: the first one has nothing to tell
         self.phase = "starting"
 
     def say(self, line: str) -> None:
@@ -64,8 +66,9 @@ class Recorder:
         self._metrics.write("train", step, **values)
         if time.monotonic() - self._last_system >= SYSTEM_EVERY:
             self._last_system = time.monotonic()
-            self._metrics.write("system", step, **system_figures())
-        rest = f"  left {exact_duration(left)}" if left is not None else ""
+            self._metrics.write("system", step, **system_figures(self._process))
+        skipped = f"  skipped {values['skipped']:.0f}" if values.get("skipped") else ""
+        rest = skipped + (f"  left {exact_duration(left)}" if left is not None else "")
         self.say(
             f"step {step}/{self.total}  loss {values['loss']:.4f}  lr {values['lr']:.3g}"
             f"  grad {values['grad_norm']:.3g}  {values['step_time']:.4f} s/step"
@@ -112,9 +115,8 @@ class Recorder:
             self._metrics = None
 
 
-def system_figures() -> dict[str, float]:
-    """CPU use in percent and memory in bytes of this process; of its GPU too where there is one."""
-    process = psutil.Process()
+def system_figures(process: psutil.Process) -> dict[str, float]:
+    """CPU use since the last call, in percent, and memory in bytes of a process; of our GPU too where there is one."""
     figures = {"cpu": process.cpu_percent(), "host_memory": float(process.memory_info().rss)}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         figures["memory"] = float(torch.cuda.memory_allocated())

@@ -68,6 +68,7 @@ def result(s: Session, frozen: FrozenProof, test: TestScore | None) -> Result:
         model=s.checks.model,
         effective_batch=s.task.plan.effective_batch,
         steps=s.total,
+        skipped_steps=progress.skipped if s.scaler.is_enabled() else None,
         precision=s.precision.name,
         device=DeviceFacts(used.type, torch.cuda.get_device_name(used) if used.type == "cuda" else processor_name()),
         threads=s.threads,

@@ -86,11 +86,14 @@ def set_up(folder: RunFolder, stop: StopRequest) -> Session:
     found = _find_checkpoint(folder, run, ranks)
     recorder = Recorder(folder, active=ranks.main)
     threads = set_threads(experiment, found, recorder)
-    precision = choose_precision(experiment.train.precision, ranks.device)
+    precision = choose_precision(experiment.train.precision, ranks.device, found.state.precision if found else None)
+    precision.engage()
     if precision.note:
         recorder.say(precision.note)
     tokenizer = load_tokenizer(experiment)
-    experiment = with_demo_encoder(experiment, recorder.say)
+    settings = experiment
+    # transformers writes a model down on the first rank alone
+    experiment = ranks.first_alone(lambda: with_demo_encoder(settings, recorder.say))
     model: Any = models.build(experiment, device="cpu", seed=experiment.seed)
     check_positions(model, experiment)
     check_vocabulary(tokenizer, int(model.config.vocab_size), experiment)
@@ -272,5 +275,8 @@ def resume_from(s: Session, found: Checkpoint) -> None:
     if state.world_size != s.ranks.world:
         message = f"continuing with {s.ranks.world} processes instead of {state.world_size}: sums may round differently"
         s.recorder.event(found.step, "world_size", message)
+    if state.precision not in (None, s.precision.name):
+        message = f"continuing in {s.precision.name} instead of {state.precision}, which this device has not"
+        s.recorder.event(found.step, "precision", message)
     s.recorder.event(found.step, "resumed", f"resumed from the checkpoint of step {found.step}")
     s.recorder.progress(found.step, force=True)

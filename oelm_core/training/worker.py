@@ -10,9 +10,10 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from oelm_core.data import hub
+from oelm_core.runs import outcomes
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Outcome, RunRecord, Stop
 from oelm_core.training.supervision import Interrupted, StopRequest, guard
@@ -26,7 +27,7 @@ SPIN = "20000"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 finished or stopped, 1 failed, 75 asked to be queued again. outcome.json says which."""
+    """0 finished or stopped, 1 failed, 75 asked to be queued again. outcome.json says which (outcome-rankN.json)."""
     parser = argparse.ArgumentParser(prog="oelm_core.training.worker", description="Trains the run of one folder.")
     parser.add_argument("--run-folder", required=True, type=Path)
     folder = RunFolder(parser.parse_args(arguments).run_folder)
@@ -36,18 +37,29 @@ def main(arguments: list[str] | None = None) -> int:
     stop.install()
     watchdog.start(stop.request)
     rank = int(os.environ.get("RANK", "0"))
+    outcomes.path_of(folder, rank).unlink(missing_ok=True)
     if rank == 0:
-        (folder.path / Outcome.FILE).unlink(missing_ok=True)
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} worker {os.getpid()} starts {folder.id}", flush=True)
     run = folder.read(RunRecord)
     if hub.needs_hub(run.config if run else {}):
         hub.stay_offline_if_unreachable()
     outcome, code = train_run(folder, stop)
-    if rank == 0:
-        with contextlib.suppress(OSError):  # a full disk: the runner then goes by the exit code
-            folder.write(outcome)
+    outcome.t = time.time()
+    with contextlib.suppress(OSError):  # a full disk: the runner then goes by the exit code
+        outcomes.write(folder, rank, outcome)
+    failed = outcome.state == "failed"
+    if rank == 0 or failed:
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {outcome.state}: {outcome.message}", flush=True)
-    return code
+    if failed:
+        leave(code)
+    return code if rank == 0 else 0  # 75 once: srun ends every rank at the first that is not 0
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process without closing anything: with a peer that does not answer, closing may wait half an hour."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def limit_spinning() -> None:
@@ -64,7 +76,6 @@ def train_run(folder: RunFolder, stop: StopRequest) -> tuple[Outcome, int]:
     """One attempt from set-up to results. Returns (outcome.json, exit code)."""
     from transformers.utils import logging
 
-    from oelm_core.training.failures import failure_of
     from oelm_core.training.loop import Loop
     from oelm_core.training.results import write_results
     from oelm_core.training.session import set_up
@@ -75,30 +86,46 @@ def train_run(folder: RunFolder, stop: StopRequest) -> tuple[Outcome, int]:
         session = set_up(folder, stop)
         session.recorder.say(_start_line(session))
         stopped_by = Loop(session).fit()
+        if not stopped_by:
+            try:
+                write_results(session)
+            except Interrupted:  # in the test text: the last checkpoint is there, a resume scores it
+                stopped_by = session.ranks.agree(stop.number)
+        session.ranks.barrier()  # nobody leaves before the first rank has saved
         step = session.progress.step
+        ended = Outcome("finished", "completed", _summary(session), step), 0
         if stopped_by:
-            return _stopped(folder, stopped_by, step, session.total)
-        try:
-            write_results(session)
-        except Interrupted:  # in the test text: the last checkpoint is there, a resume scores it
-            return _stopped(folder, stop.number, step, session.total)
-        session.ranks.barrier()
-        return Outcome("finished", "completed", _summary(session), step), 0
+            ended = _stopped(folder, stopped_by, step, session.total)
+        session.recorder.close()
+        session.ranks.close()
+        return ended
     except Exception as error:
+        return _failed(error, session), 1
+
+
+def _failed(error: Exception, session: Session | None) -> Outcome:
+    """What is said of a failure. Nothing is closed but the recorder: see `leave`."""
+    from oelm_core.training.distributed import lost_peer
+    from oelm_core.training.failures import NonFinite, failure_of
+
+    step = session.progress.step if session else 0
+    lost = lost_peer(error)
+    if lost is not None:
+        outcome = Outcome("failed", "error", lost, step, consequence=True)
+    else:
         failure = failure_of(error, session.experiment.train if session else None)
         if failure.unexpected:
             traceback.print_exc()
             sys.stderr.flush()
-        step = session.progress.step if session else 0
-        if session:
-            with contextlib.suppress(OSError):
-                session.recorder.event(step, "failed", failure.message)
-        return Outcome("failed", failure.reason, failure.message, step), 1
-    finally:
-        if session:
+        elsewhere = isinstance(error, NonFinite) and error.elsewhere
+        outcome = Outcome("failed", failure.reason, failure.message, step, consequence=elsewhere)
+    if session:
+        with contextlib.suppress(OSError):
+            session.recorder.event(step, "failed", outcome.message or "")
             session.recorder.close()
-            with contextlib.suppress(Exception):
-                session.ranks.close()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        outcome.message = f"rank {os.environ.get('RANK')}: {outcome.message}"
+    return outcome
 
 
 def _stopped(folder: RunFolder, number: int, step: int, total: int) -> tuple[Outcome, int]:

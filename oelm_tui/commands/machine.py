@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from oelm_core.formatting import size, size_short
 from oelm_tui.commands.options import AsJson, Watch, single
@@ -16,9 +18,18 @@ if TYPE_CHECKING:
 MARKS = {"good": ("✔", "green"), "warn": ("!", "yellow"), "bad": ("✘", "red")}
 
 
-def gpus(as_json: AsJson = False, watch: Watch = False) -> None:
+Trust = Annotated[
+    str | None, typer.Option("--trust", metavar="CARD", help="Hand a suspect card out again: its number or UUID.")
+]
+
+
+def gpus(as_json: AsJson = False, watch: Watch = False, trust: Trust = None) -> None:
     """Show the GPUs, who is on them, and the machine's load."""
     from oelm_core.devices.machine import snapshot
+
+    if trust is not None:
+        _trust(trust)
+        return
 
     def show() -> None:
         now = snapshot()
@@ -28,6 +39,18 @@ def gpus(as_json: AsJson = False, watch: Watch = False) -> None:
             _print(now)
 
     print_once_or_watch(show, watch, clear=not as_json)
+
+
+def _trust(name: str) -> None:
+    from oelm_core.devices.machine import snapshot
+    from oelm_core.launch import device_request, queue, suspects
+
+    uuid = name if name.startswith(("GPU-", "MIG-")) else device_request.find_card(name, list(snapshot().gpus)).uuid
+    if suspects.trust(str(uuid)):
+        queue.announce()  # those who wait look at once
+        print(f"GPU {name} is handed out again.")
+    else:
+        print(f"GPU {name} is not suspect.")
 
 
 def _print(now: MachineSnapshot) -> None:
@@ -47,6 +70,9 @@ def _print(now: MachineSnapshot) -> None:
         right=("USE", "MEMORY", "TEMP", "POWER"),
         drop=("POWER", "NAME", "TEMP", "LEASE"),
     )
+    for gpu in now.gpus:
+        if gpu.suspect:
+            print(f"GPU {gpu.label} is suspect and not handed out until `oelm gpus --trust {gpu.label}`: {gpu.suspect}")
 
 
 def _row(gpu: Card) -> list[str]:
@@ -58,7 +84,7 @@ def _row(gpu: Card) -> list[str]:
         "-" if gpu.memory_total is None else _of(gpu.memory_used, gpu.memory_total),
         "-" if gpu.temperature is None else f"{gpu.temperature}C{' throttled' if gpu.throttled else ''}",
         "-" if gpu.power is None else f"{gpu.power:.0f}W",
-        gpu.lease or ("free" if not people and not gpu.error else "-"),
+        gpu.lease or ("suspect" if gpu.suspect else "free" if not people and not gpu.error else "-"),
         ", ".join([*people, *([gpu.error] if gpu.error else [])]),
     ]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from oelm_core.devices.machine import Disk, Memory
     from oelm_core.launch.remote_devices import RemoteCard
 
-OWNER_ROLES = {"free": "ok", "ours": "arm0", "other": "other", "lost": "bad"}
+OWNER_ROLES = {"free": "ok", "ours": "arm0", "other": "other", "suspect": "bad", "lost": "bad"}
 
 
 def device_lines(machine: Machine | None, history: DeviceHistory, names: dict[str, str], width: int) -> list[Line]:
@@ -67,6 +67,8 @@ def _card_lines(card: Card, history: DeviceHistory, names: dict[str, str], room:
     if owner.kind == "lost":
         return [title, [(f"  {glyphs.signs.bad} {owner.name}", "bad")], []]
     share = None if card.utilisation is None else card.utilisation / 100
+    if card.suspect:
+        title.append((f": {card.suspect}", "bad"))
     lines = [title, _meter("use", share, history.use.get(key_of(card)), room, "")]
     words = f"{formatting.size_short(card.memory_used)} of {formatting.size_short(card.memory_total)}"
     lines.append(_meter("memory", card.memory_share, history.memory.get(key_of(card)), room, words))

@@ -25,6 +25,15 @@ REASONS = {
         "non-finite loss",
         "Lower train.lr or lengthen the warm-up. A plain resume would meet the same batch again.",
     ),
+    "gpu_fault": ReasonWords(
+        "the card failed",
+        "Resume continues on another card. `oelm gpus` shows the card as suspect; `dmesg` may have an Xid line; once it"
+        " is well again, `oelm gpus --trust CARD` hands it out.",
+    ),
+    "nccl": ReasonWords(
+        "cards lost touch",
+        f"{_RESUME} If it happens again, set NCCL_DEBUG=INFO, or run on one card.",
+    ),
     "data": ReasonWords(
         "data", "Look at the data's path, columns and labels; `oelm doctor` says which sets can be reached."
     ),
@@ -37,6 +46,10 @@ REASONS = {
     "preempted": ReasonWords("preempted", f"The cluster took the node back. {_RESUME}"),
     "node_fail": ReasonWords(
         "node failed", "The node failed. Resume continues on another one, from the newest checkpoint."
+    ),
+    "hang": ReasonWords(
+        "a rank did not answer",
+        f"One of its processes stood still until the others gave up on it; the message names it. {_RESUME}",
     ),
     "disk": ReasonWords(
         "disk",

@@ -34,7 +34,7 @@ class Machine:
 
 class Owner(NamedTuple):
     kind: str
-    """free, ours, other or lost."""
+    """free, ours, other, suspect or lost."""
     name: str
     """The run on the card, the users on it, or what is wrong."""
 
@@ -46,7 +46,9 @@ def owner_of(card: Card) -> Owner:
     if ours:
         return Owner("ours", ours)
     others = sorted({process.user or "someone" for process in card.processes})
-    return Owner("other", ", ".join(others)) if others else Owner("free", "free")
+    if others:
+        return Owner("other", ", ".join(others))
+    return Owner("suspect", "suspect") if card.suspect else Owner("free", "free")
 
 
 def key_of(card: Card) -> str:

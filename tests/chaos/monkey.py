@@ -43,7 +43,7 @@ class Monkey:
         self.launchers: list[subprocess.Popen[bytes]] = []
 
     def rampage(self, kills: int, with_ranks: int = 0) -> None:
-        """So many kills; `with_ranks` of them in runs of two ranks under torchrun."""
+        """So many kills; `with_ranks` of them in runs of two ranks."""
         while sum(self.kills.values()) < kills:
             self.shepherd()
             self._feed()
@@ -127,19 +127,21 @@ class Monkey:
         self._send(launcher.pid, number, "launcher")
 
     def _kill_a_rank(self, number: signal.Signals) -> None:
-        """torchrun or one of its two ranks."""
+        """One of two ranks."""
         ranked = [
             run for run in list_runs() if run.preset == "stand-in" and run.state in LIVE and _ranks(run.folder) > 1
         ]
         if not ranked:
             folder = self.lab.start(steps=STEPS * 4, seed=self.dice.randrange(1000), per_run=2)
-            self.lab.until(
-                lambda: self.lab.step(folder) > 0 or run_status(folder).state not in LIVE, 120, "the ranks' first step"
-            )
+            self.lab.until(lambda: self._has_begun(folder), 120, "the ranks' first step")
             return
         state = self.dice.choice(ranked).folder.read(RunState)
         if state and state.workers:
             self._send(self.dice.choice(state.workers).pid, number, "rank")
+
+    def _has_begun(self, folder: RunFolder) -> bool:
+        self._thaw(time.monotonic())  # a frozen run may hold the core that the ranks wait for
+        return self.lab.step(folder) > 0 or run_status(folder).state not in LIVE
 
     def _send(self, pid: int, number: signal.Signals, target: str) -> None:
         born = process.birth(pid)

@@ -17,7 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.chaos.run", description="Kills at random and checks what must hold.")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--ranks", type=int, default=10, help="how many of the kills hit torchrun or its ranks")
+    parser.add_argument("--ranks", type=int, default=10, help="how many of the kills hit ranks")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     started = time.monotonic()

@@ -36,6 +36,7 @@ def card(number: int, **values: object) -> str:
         "temp": 41,
         "power": 52_000,
         "throttle": 1,
+        "capability": 86,
     }
     return "card " + " ".join(f"{key}={value}" for key, value in {**usual, **values}.items()) + "\n"
 

@@ -96,6 +96,11 @@ int nvmlInitWithFlags(unsigned flags) {
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) { return OK; }
 
+int nvmlSystemGetDriverVersion(char *out, unsigned size) {
+    snprintf(out, size, "%s", value(driver, "version")[0] ? value(driver, "version") : "535.183.01");
+    return OK;
+}
+
 const char *nvmlErrorString(int code) {
     switch (code) {
     case 3: return "Not Supported";
@@ -121,6 +126,13 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **handle) {
 
 int nvmlDeviceGetUUID(Device *device, char *out, unsigned size) { return text(device, "uuid", out, size); }
 int nvmlDeviceGetName(Device *device, char *out, unsigned size) { return text(device, "name", out, size); }
+
+int nvmlDeviceGetCudaComputeCapability(Device *device, int *major, int *minor) {
+    unsigned long long both = 0; /* 86 is 8.6 */
+    int code = number(device, "capability", &both);
+    *major = (int)(both / 10), *minor = (int)(both % 10);
+    return code;
+}
 
 int nvmlDeviceGetMemoryInfo(Device *device, unsigned long long out[3]) {
     unsigned long long total = 0, used = 0;

@@ -1,4 +1,4 @@
-"""The real trainer behind the real launcher: one process, and two ranks under torchrun."""
+"""The real trainer behind the real launcher: one process, and two ranks."""
 
 from __future__ import annotations
 

@@ -6,13 +6,13 @@ import json
 import os
 import random
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from oelm_core.launch.spawn import HeldPort, hold_port, rank_environment
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Outcome, Stop
 from tests.training_runs import BERT, GPT, experiment, figures, run_folder, texts, weights
@@ -124,23 +124,26 @@ def test_a_run_asked_to_stop_checkpoints_and_goes_on_to_the_same_end(
     assert weights(stopped) == weights(whole)
 
 
-def test_two_processes_killed_and_resumed_equal_two_never_killed(warm: WarmWorker, data: Path, tmp_path: Path) -> None:
-    chosen = experiment(BERT, data, *SHORT)
+@pytest.mark.parametrize(("world", "settings"), [(2, []), (3, UNFREEZE)])
+def test_ranks_killed_and_resumed_equal_those_never_killed(
+    warm: WarmWorker, data: Path, tmp_path: Path, world: int, settings: list[str]
+) -> None:
+    # Of three ranks sums depend on their order, and so on where a weight lies in its bucket.
+    chosen = experiment(BERT, data, *SHORT, *settings)
 
     def start(folder: RunFolder) -> list[int]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
-        ranks = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        return [warm.start(folder.path, RANK=str(r), LOCAL_RANK=str(r), **ranks) for r in range(2)]
+        port = hold_port()
+        held.append(port)
+        return [warm.start(folder.path, **rank_environment(rank, world, port.number)) for rank in range(world)]
 
+    held: list[HeldPort] = []
     whole, broken = run_folder(tmp_path / "whole", chosen), run_folder(tmp_path / "broken", chosen)
-    assert [warm.wait(pid) for pid in start(whole)] == [0, 0]
+    assert [warm.wait(pid) for pid in start(whole)] == [0] * world
     pids = start(broken)
     wait_for(lambda: lines(broken) >= 5, lambda: True)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    assert [warm.wait(pid) for pid in pids] == [-signal.SIGKILL] * 2
-    assert [warm.wait(pid) for pid in start(broken)] == [0, 0]
+    assert [warm.wait(pid) for pid in pids] == [-signal.SIGKILL] * world
+    assert [warm.wait(pid) for pid in start(broken)] == [0] * world
     assert figures(broken) == figures(whole)
     assert weights(broken) == weights(whole)

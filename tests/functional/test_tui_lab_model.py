@@ -20,7 +20,7 @@ from oelm_core.runs.store import read_run
 from oelm_tui.actions import ACTIONS
 from oelm_tui.glyphs import ASCII, bar, sparkline
 from oelm_tui.render.config import differences
-from oelm_tui.render.devices import device_lines
+from oelm_tui.render.devices import device_lines, strip_lines
 from oelm_tui.render.preset_rows import tallies, tree_rows
 from oelm_tui.render.run_rows import COLUMNS
 from oelm_tui.screens.dialogs import help_lines
@@ -368,6 +368,16 @@ def test_bars_and_sparklines_are_as_wide_as_asked_even_for_the_unknown():
     assert bar(None, 4) == "...."
     assert sparkline([0, 50, 100, math.nan], 6) == "   ▄█ "
     assert ASCII.state("running").isascii()
+
+
+def test_a_suspect_card_is_shown_as_such_with_what_was_said_of_it():
+    suspect = Card(index=0, uuid="GPU-0", memory_total=2**34, memory_used=0, suspect="GPT-01-s42: ECC error")
+    assert owner_of(suspect) == ("suspect", "suspect")
+    machine = Machine(replace(lab_machine().here, gpus=(suspect,)))
+    shown = device_lines(machine, DeviceHistory(), {}, 80)
+    assert "suspect: GPT-01-s42: ECC error" in "\n".join("".join(part for part, _ in line) for line in shown)
+    strip = strip_lines(machine, None, {}, 100, 1)
+    assert "suspect" in "".join(part for part, _ in strip[0])
 
 
 def test_a_lost_card_stays_in_the_list_with_its_error():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from oelm_core.launch import launcher
 from oelm_core.launch.request import RunRequest
 from oelm_core.launch.slurm import cancel, commands, job_states, submission, submit
 from oelm_core.launch.slurm.site import discover
+from oelm_core.runs import outcomes
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Outcome, RunRecord, RunState
 from oelm_core.runs.status import run_status
@@ -50,6 +52,13 @@ def test_a_job_finishes_on_the_card_slurm_gave_it(lab: SlurmLab, at_the_limit: o
     assert made.leases == []
     assert (run.read(RunRecord) or RunRecord(config={})).launcher == "slurm"
     assert "finished" not in (submission.slurm_dir(run) / "job.log").read_text()
+
+
+@pytest.mark.parametrize("form", ["gpus-per-node", "gpus"])
+def test_slurm_takes_the_other_forms_of_asking_and_a_python_of_several_words(lab: SlurmLab, form: str) -> None:
+    run = lab.start(3, f"cards_by={form}", "memory_per_card=100M", f"python=/usr/bin/env {sys.executable}")
+    assert lab.end(run) == ("finished", "completed")
+    assert lab.attempts(run)[0].devices == ["gpu:0"]
 
 
 def test_the_script_in_the_folder_can_be_edited_and_submitted_by_hand(lab: SlurmLab) -> None:
@@ -218,9 +227,9 @@ def test_a_job_cancelled_in_the_middle_of_a_lane_does_not_let_others_past(lab: S
     assert lab.end(first) == ("stopped", "user")
 
 
-def test_two_ranks_on_one_node_finish_and_one_on_each_of_two_nodes_save_when_stopped(lab: SlurmLab) -> None:
+def test_two_ranks_on_one_node_finish_and_two_on_each_of_two_nodes_save_when_stopped(lab: SlurmLab) -> None:
     one_node = lab.start(10, "cpus=1", device="cpu", per_run=2)
-    two_nodes = lab.start(SLOW, "cpus=1", "nodes=2", device="cpu")
+    two_nodes = lab.start(SLOW, "cpus=1", "nodes=2", device="cpu", per_run=2)
     lab.reaches(two_nodes, 6)
     cancel.stop(two_nodes)
     assert lab.end(two_nodes) == ("stopped", "user")
@@ -228,9 +237,10 @@ def test_two_ranks_on_one_node_finish_and_one_on_each_of_two_nodes_save_when_sto
     assert outcome is not None
     assert (two_nodes.checkpoints / f"step-{outcome.step}").is_dir()
     assert lab.end(one_node) == ("finished", "completed")
-    for run in (one_node, two_nodes):
-        assert lab.attempts(run)[0].world_size == 2
-        assert "rank 1 starts" in run.log.read_text()
+    for run, ranks in ((one_node, 2), (two_nodes, 4)):
+        assert lab.attempts(run)[0].world_size == ranks
+        assert all(f"rank {rank} starts" in run.log.read_text() for rank in range(ranks))
+        assert sorted(outcomes.read_all(run)) == list(range(ranks))
 
 
 def test_a_submission_cut_short_is_found_by_its_name_and_never_repeated(

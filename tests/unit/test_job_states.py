@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from oelm_core.config import as_dict
+from oelm_core.errors import NotFound
 from oelm_core.launch import remote_devices
 from oelm_core.launch.slurm import commands, job_states, submission
 from oelm_core.launch.slurm.commands import JobInfo, JobsAnswer, is_unreachable, plain_words
@@ -131,6 +132,51 @@ def test_only_the_jobs_own_runner_believes_it_is_in_a_job(monkeypatch: pytest.Mo
     assert (job.id, job.restart, job.nodes, job.cards) == ("7", 0, 1, ())
 
 
+@pytest.mark.parametrize(
+    ("environment", "cards"),
+    [
+        ({"SLURM_JOB_GPUS": "3", "CUDA_VISIBLE_DEVICES": "0"}, ("0",)),
+        ({"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "0,1"}, ("0", "1")),
+        ({"OELM_CARDS_ASKED": "1", "CUDA_VISIBLE_DEVICES": "MIG-a"}, ("MIG-a",)),
+        ({"OELM_CARDS_ASKED": "0", "CUDA_VISIBLE_DEVICES": "0"}, ()),  # from the login node
+    ],
+)
+def test_a_job_trains_on_the_cards_it_was_given_however_slurm_says_so(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], cards: tuple[str, ...]
+) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"SLURM_JOB_ID": "7", "OELM_JOB_OF": "run-1", **environment}.items():
+        monkeypatch.setenv(name, value)
+    job = current_job("run-1")
+    assert job is not None
+    assert job.cards == cards
+    assert job.devices("auto").kind == ("cuda" if cards else "cpu")
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"SLURM_GPUS_ON_NODE": "1"}, "SLURM_GPUS_ON_NODE=1"),
+        ({"OELM_CARDS_ASKED": "2"}, "it asked for 2"),
+        ({"SLURM_JOB_GPUS": "0", "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, "SLURM_JOB_GPUS=0"),
+    ],
+)
+def test_a_job_whose_cards_cannot_be_seen_is_refused_instead_of_training_on_processors(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], words: str
+) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"SLURM_JOB_ID": "7", "OELM_JOB_OF": "run-1", **environment}.items():
+        monkeypatch.setenv(name, value)
+    job = current_job("run-1")
+    assert job is not None
+    with pytest.raises(NotFound, match=words) as refused:
+        job.devices("auto")
+    assert "--device cpu" in str(refused.value)
+    assert job.devices("cpu").kind == "cpu"
+
+
 def test_only_a_later_life_of_the_same_job_takes_its_run_over_unasked() -> None:
     again = JOB._replace(restart=1)
     assert again.takes_over(Attempt(slurm=SlurmJob("7", 0)))
@@ -138,13 +184,13 @@ def test_only_a_later_life_of_the_same_job_takes_its_run_over_unasked() -> None:
     assert not again.takes_over(Attempt())
 
 
-def test_torchrun_goes_to_every_node_under_one_srun() -> None:
-    command = ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "-m", "worker"]
-    assert JOB.worker_command(command, 4) == command
-    spread = JOB._replace(nodes=2).worker_command(command, 4)
+def test_on_several_nodes_srun_starts_a_task_for_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "8")
+    spread = JOB._replace(nodes=2).spread_command(["python", "-m", "worker"], 4, 4711)
     assert Path(spread[0]).name == "srun"
-    assert "--standalone" not in spread
-    assert {"--nnodes=2", "--nproc-per-node=2", "--rdzv-id=7-0", "--ntasks-per-node=1"} <= set(spread)
+    assert {"--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--cpus-per-task=4", "WORLD_SIZE=4"} <= set(spread)
+    assert "MASTER_PORT=4711" in spread
+    assert spread[-3:] == ["python", "-m", "worker"]
 
 
 @pytest.fixture

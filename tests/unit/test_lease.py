@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -19,13 +20,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from oelm_core.devices.card import Card, CardProcess
+from oelm_core.devices.presence import sign_of_cards
 from oelm_core.errors import BadInput, NotFound, Refused
-from oelm_core.launch import device_request, lease, queue
+from oelm_core.launch import device_request, lease, queue, suspects
 from oelm_core.launch.acquire import Waiter, pause_left
 from oelm_core.launch.lease import LeaseRecord
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.schema import RunRecord, Worker, encode
+from oelm_core.runs.schema import Outcome, RunRecord, Worker, encode
 
 
 @pytest.fixture(autouse=True)
@@ -239,7 +241,8 @@ def test_devices_asked_for_become_those_of_this_machine(monkeypatch: pytest.Monk
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert device_request.resolve("auto", 1, None, CARDS).allowed == ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
     assert device_request.resolve("2,3", 2, None, CARDS) == ("cuda", 2, ("GPU-2", "GPU-3"))
-    assert device_request.resolve("auto", 1, 1, []).kind == device_request.resolve("cpu", 1, 1, CARDS).kind == "cpu"
+    assert device_request.resolve("auto", 1, 1, [], lambda: None).kind == "cpu"
+    assert device_request.resolve("cpu", 1, 1, CARDS).kind == "cpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,GPU-3")
     assert device_request.resolve("auto", 1, None, CARDS).allowed == ("GPU-1", "GPU-3")
 
@@ -256,6 +259,9 @@ def test_devices_asked_for_become_those_of_this_machine(monkeypatch: pytest.Monk
         ("0", 1, DIVIDED, BadInput, "GPU 0 is divided; name one of its MIG instances: 0:0, 0:1"),
         ("cpu", 100_000, CARDS, BadInput, "more processes than the"),
         ("0", 1, [Card(0, error="GPU is lost")], NotFound, "GPU is lost"),
+        ("0:0,0:1", 2, DIVIDED, BadInput, r"MIG instances \(0:0, 0:1\) cannot train together"),
+        ("auto", 2, DIVIDED, BadInput, "leave out --per-run, or name whole cards"),
+        ("0:0,1", 2, [*DIVIDED, Card(1, "GPU-1")], BadInput, r"MIG instances \(0:0\)"),
     ],
 )
 def test_devices_that_cannot_be_had_are_named_in_a_sentence(
@@ -263,6 +269,55 @@ def test_devices_that_cannot_be_had_are_named_in_a_sentence(
 ) -> None:
     with pytest.raises(error, match=words):
         device_request.resolve(asked, per_run, None, cards)
+
+
+def test_a_run_on_several_devices_leaves_mig_instances_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    mixed = [*DIVIDED, Card(1, "GPU-1"), Card(2, "GPU-2")]
+    assert device_request.resolve("auto", 2, None, mixed).allowed == ("GPU-1", "GPU-2")
+    assert device_request.resolve("auto", 1, None, mixed).allowed == ("MIG-0", "MIG-1", "GPU-1", "GPU-2")
+
+
+@pytest.mark.parametrize(
+    ("made", "environment", "sign"),
+    [
+        ("dev/nvidia0", {}, "dev/nvidia0 is there"),
+        ("proc/driver/nvidia/gpus/0000:01:00.0", {}, "0000:01:00.0 is there"),
+        ("dev/null", {"SLURM_JOB_GPUS": "0"}, "SLURM_JOB_GPUS=0"),  # the first card's number
+        ("dev/null", {"SLURM_GPUS_PER_NODE": "a100:2"}, "SLURM_GPUS_PER_NODE=a100:2"),
+        ("dev/null", {"SLURM_GPUS_ON_NODE": "1"}, "SLURM_GPUS_ON_NODE=1"),
+        ("dev/null", {"SLURM_JOB_GRES": "gres:gpu:a100:1"}, "SLURM_JOB_GRES=gres:gpu:a100:1"),
+        ("dev/nvidiactl", {"SLURM_GPUS_ON_NODE": "0", "SLURM_JOB_GRES": "gres:nvme:1"}, None),
+    ],
+)
+def test_auto_is_refused_where_anything_says_that_there_are_cards(
+    tmp_path: Path, made: str, environment: dict[str, str], sign: str | None
+) -> None:
+    (tmp_path / made).mkdir(parents=True)
+
+    def look() -> str | None:
+        return sign_of_cards(tmp_path, environment)
+
+    if sign is None:
+        assert device_request.resolve("auto", 1, None, [], look).kind == "cpu"
+        return
+    with pytest.raises(NotFound, match=re.escape(sign)) as refused:
+        device_request.resolve("auto", 1, None, [], look)
+    assert "use --device cpu" in str(refused.value)
+    assert device_request.resolve("cpu", 1, None, [], look).kind == "cpu"
+
+
+@pytest.mark.parametrize(("sign", "errors"), [("SLURM_JOB_GPUS=2", ["asking the NVIDIA driver crashed"]), (None, [])])
+def test_a_probe_that_crashes_is_no_machine_without_cards(
+    monkeypatch: pytest.MonkeyPatch, sign: str | None, errors: list[str]
+) -> None:
+    monkeypatch.setattr(device_request.spawn, "output_of", lambda command, patience: b"")
+    monkeypatch.setattr(device_request, "sign_of_cards", lambda: sign)
+    cards = device_request.probe()
+    assert [card.error for card in cards or []] == errors
+    if cards:
+        with pytest.raises(NotFound, match="no card answers here: asking the NVIDIA driver crashed; use --device cpu"):
+            device_request.resolve("auto", 1, None, cards)
 
 
 def test_somebody_elses_work_on_a_card_is_named() -> None:
@@ -289,6 +344,53 @@ def test_the_pause_counts_from_when_the_device_was_given_back() -> None:
     assert again is not None
     assert 20.0 < pause_left([again], 30.0) < 30.1
     again.release()
+
+
+def test_a_card_is_suspect_until_trusted_or_until_a_reboot(monkeypatch: pytest.MonkeyPatch, leases: Path) -> None:
+    assert suspects.suspicion("GPU-1") is None
+    suspects.mark("GPU-1", "run-a", "uncorrectable ECC error")
+    found = suspects.suspicion("GPU-1")
+    assert found is not None
+    assert (found.run, found.user, found.message) == ("run-a", process.user_name(), "uncorrectable ECC error")
+    assert suspects.suspicion("GPU-2") is None
+    with monkeypatch.context() as later:
+        later.setattr(process, "boot_id", lambda: "after the reboot")
+        assert suspects.suspicion("GPU-1") is None
+    assert suspects.trust("GPU-1")
+    assert not suspects.trust("GPU-1")
+    assert suspects.suspicion("GPU-1") is None
+    suspects.mark("GPU-1", "run-b", "again")
+    assert suspects.suspicion("GPU-1") is not None
+
+
+def test_of_several_cards_those_are_suspect_whose_rank_spoke_of_a_fault() -> None:
+    broken, fine = Outcome("failed", "gpu_fault"), Outcome("failed", "error")
+    assert suspects.failed_cards({0: fine, 1: broken}, ["GPU-0", "GPU-1"]) == ["GPU-1"]
+    assert suspects.failed_cards({}, ["GPU-0", "GPU-1"]) == ["GPU-0", "GPU-1"]
+
+
+def test_a_run_whose_cards_are_all_suspect_says_so_and_one_that_has_others_takes_them(leases: Path) -> None:
+    for device in ("GPU-0", "GPU-2"):
+        suspects.mark(device, "run-a", "ECC")
+    said: list[str] = []
+
+    class GivenUp(Exception):
+        pass
+
+    def rest(seconds: float) -> None:
+        raise GivenUp
+
+    def waiter(devices: str) -> Waiter:
+        record = RunRecord(id="late", config={}, devices_asked=devices)
+        return Waiter(record, RunFolder(leases), None, rest, said.append, look=lambda: CARDS)
+
+    with pytest.raises(GivenUp):
+        waiter("0,2").take(None, lambda devices: None)
+    assert said[-1].startswith("all cards it may take are suspect: GPU 0 is suspect since run run-a failed on it at")
+    assert "(`oelm gpus --trust 0`)" in said[-1]
+    taken = waiter("0,1").take(None, lambda devices: None)
+    assert taken.names == ["gpu:1"]
+    taken.leases[0].release()
 
 
 def test_the_reason_for_waiting_names_each_run_once_and_the_user_of_a_strangers(leases: Path) -> None:

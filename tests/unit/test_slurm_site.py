@@ -50,6 +50,9 @@ def test_without_a_file_the_clusters_defaults_hold(home: Path) -> None:
         ("gres: gpu:a100:2", "the count as --per-run"),
         ("time: tomorrow", "not a time limit"),
         ("memory: lots", "not an amount of memory"),
+        ("memory: 32G\nmemory_per_card: 16G", "memory and memory_per_card are both given"),
+        ("python: apptainer exec 'lab.sif python", "a quote that is not closed"),
+        ("cards_by: wish", "cards_by"),
         ("extra: [exclude=node3]", "no option of sbatch"),
         ("max_jobs: 0", "max_jobs"),
         ("- gpu", "expected keys"),
@@ -125,6 +128,46 @@ def test_the_script_says_everything_sbatch_and_the_node_need(home: Path) -> None
     assert lines[-1] == f"exec /opt/python -m oelm_core.launch.runner '--run-folder={folder.path}'"
 
 
+@pytest.mark.parametrize(
+    ("settings", "device", "options"),
+    [
+        ({"gres": "gpu:a100", "memory_per_card": "24G"}, "auto", ["--gres=gpu:a100:2", "--mem=48G"]),
+        (
+            {"gres": "gpu:a100", "cards_by": "gpus-per-node", "memory_per_card": "24G"},
+            "auto",
+            ["--gpus-per-node=a100:2", "--mem-per-gpu=24G"],
+        ),
+        ({"cards_by": "gpus-per-node", "memory": "64G"}, "auto", ["--gpus-per-node=2", "--mem=64G"]),
+        ({"cards_by": "gpus", "nodes": 3, "memory_per_card": "24000"}, "auto", ["--gpus=6", "--mem-per-gpu=24000"]),
+        ({"gres": "none", "memory_per_card": "4G"}, "auto", ["--mem=8G"]),
+        ({"cards_by": "gpus", "memory_per_card": "4G"}, "cpu", ["--mem=8G"]),
+    ],
+)
+def test_cards_and_their_memory_are_asked_for_as_the_site_has_it(
+    home: Path, settings: dict[str, object], device: str, options: list[str]
+) -> None:
+    site = validated(Site, settings, "test")
+    text = submit.render_script(site, RunFolder(home / "run"), device=device, per_run=2, cwd=home, environment={})
+    asked = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert [one for one in asked if one.startswith(("--gres", "--gpus", "--mem"))] == options
+    cards = 2 if options[0].startswith("--g") else 0
+    assert f"export OELM_CARDS_ASKED={cards}" in text.splitlines()
+
+
+def test_python_may_be_a_command_that_runs_in_a_container(home: Path) -> None:
+    site = Site(python="apptainer exec --nv '/my images/lab.sif' python3")
+    text = submit.render_script(site, RunFolder(home / "run"), device="auto", per_run=1, cwd=home, environment={})
+    command = "exec apptainer exec --nv '/my images/lab.sif' python3 -m oelm_core.launch.runner"
+    assert text.splitlines()[-1].startswith(command)
+
+
+def test_memory_said_later_replaces_memory_said_earlier_in_either_form(home: Path) -> None:
+    (home / "slurm.yaml").write_text("memory_per_card: 24G\n")
+    assert (load_site({"memory": "64G"}).memory, load_site({"memory": "64G"}).memory_per_card) == ("64G", None)
+    again = load_site({"memory": "64G"}, ["memory_per_card=8G"])
+    assert (again.memory, again.memory_per_card) == (None, "8G")
+
+
 def test_a_percent_sign_in_a_path_is_no_pattern_and_a_cpu_run_asks_for_no_card(home: Path) -> None:
     text = submit.render_script(
         Site(), RunFolder(home / "50%j" / "run"), device="cpu", per_run=1, cwd=home, environment={}
@@ -141,6 +184,7 @@ def test_the_proposed_file_is_valid_and_names_the_partition_with_cards() -> None
     )
     site = validated(Site, read_yaml(propose(found)), "proposal")
     assert (site.partition, site.gres, site.cpus, site.time) == ("gpu", "gpu:a100", 16, "2-00:00:00")
+    assert (site.memory, site.memory_per_card) == (None, "115200M")
     assert card_kind("gpu:2") == ("gpu", 2)
     assert card_kind("craynetwork:1") == (None, 0)
     assert propose([]) == ""

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from oelm_core.launch.worker_exit import judge, last_words
-from oelm_core.runs import process
+from oelm_core.launch.ending import Ending, look, stuck_sentence
+from oelm_core.launch.worker_exit import RankEnd, judge, last_words
+from oelm_core.runs import outcomes, process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Outcome, RunState, Worker
 from oelm_core.runs.status import Observer, RunStatus, derive, run_status
@@ -116,7 +117,7 @@ def test_descendants_reach_through_the_generations() -> None:
     ("code", "outcome", "conditions", "expected"),
     [
         (0, OUTCOME, {}, ("finished", "completed")),
-        (1, OUTCOME, {}, ("finished", "completed")),  # torchrun's own exit code counts for nothing
+        (1, OUTCOME, {}, ("finished", "completed")),  # what it said counts for more than its exit code
         (0, Outcome("stopped", "signal"), {"stop_asked": True}, ("stopped", "user")),
         (0, Outcome("stopped", "user"), {}, ("stopped", "signal")),
         (75, Outcome("stopped", "preempted"), {"stop_asked": True}, ("stopped", "preempted")),
@@ -126,25 +127,117 @@ def test_descendants_reach_through_the_generations() -> None:
         (-15, None, {"kernel_killed": True}, ("failed", "signal")),
         (-9, None, {"stop_asked": True}, ("stopped", "user")),
         (-15, None, {"signalled": True}, ("stopped", "signal")),
-        (1, None, {"log_tail": "  exitcode  : -9 (pid: 7)\n"}, ("failed", "signal")),
-        (1, Outcome("stopped", "signal"), {"log_tail": "exitcode : -9"}, ("failed", "signal")),
-        (1, Outcome("failed", "data"), {"log_tail": "exitcode : -9"}, ("failed", "data")),
         (75, None, {}, ("stopped", "preempted")),
         (0, None, {}, ("failed", "error")),
         (3, None, {}, ("failed", "error")),
+        (-6, None, {"log_tail": "Watchdog caught collective operation timeout: WorkNCCL\n"}, ("failed", "nccl")),
+        (-6, None, {"log_tail": "CUDA error: uncorrectable ECC error encountered\n"}, ("failed", "gpu_fault")),
+        (1, None, {"log_tail": "NCCL version 2.21.5+cuda12.4\nValueError\n"}, ("failed", "error")),
+        (-9, None, {"log_tail": "CUDA out of memory"}, ("failed", "signal")),
     ],
 )
 def test_how_a_worker_ended(
     code: int, outcome: Outcome | None, conditions: dict[str, Any], expected: tuple[str, str]
 ) -> None:
     known: dict[str, Any] = {"stop_asked": False, "signalled": False, "kernel_killed": False, **conditions}
-    assert judge(code, outcome, **known)[:2] == expected
+    said = {} if outcome is None else {0: outcome}
+    assert judge({0: RankEnd(code)}, said, **known)[:2] == expected
+
+
+def lost(at: float) -> Outcome:
+    return Outcome("failed", "error", "another rank is gone", t=at, consequence=True)
+
+
+def oom(at: float) -> Outcome:
+    return Outcome("failed", "oom", "out of memory", t=at)
+
+
+TOLD = RankEnd(-9, 9.0, told=True)
+
+
+@pytest.mark.parametrize(
+    ("ends", "said", "expected", "words"),
+    [
+        ((RankEnd(1, 5.1), RankEnd(1, 5.0)), {0: lost(5.0), 1: oom(4.9)}, ("failed", "oom"), "out of memory"),
+        ((RankEnd(1, 5.1), RankEnd(1, 5.0)), {0: oom(5.0), 1: lost(4.9)}, ("failed", "oom"), "out of memory"),
+        ((RankEnd(1, 5.1), RankEnd(1, 5.0)), {0: oom(4.9), 1: Outcome("failed", "data", t=5.0)}, ("failed", "oom"), ""),
+        ((RankEnd(1, 5.0), RankEnd(-9, 5.1)), {0: lost(5.0)}, ("failed", "signal"), "Rank 1 was killed by SIGKILL"),
+        ((RankEnd(-9, 5.0), RankEnd(1, 5.1)), {1: lost(5.0)}, ("failed", "signal"), "Rank 0 was killed by SIGKILL"),
+        # unknown words of a backend, said a moment before the runner saw the other rank dead
+        ((RankEnd(1, 5.0), RankEnd(-9, 5.1)), {0: Outcome("failed", "error", t=5.0)}, ("failed", "signal"), "Rank 1"),
+        # a rank that aborts does so because the other one failed
+        ((RankEnd(1, 5.0), RankEnd(-6, 5.1)), {0: oom(5.0)}, ("failed", "oom"), "out of memory"),
+        ((RankEnd(1, 5.0), TOLD), {0: oom(5.0)}, ("failed", "oom"), "out of memory"),
+        ((RankEnd(1, 5.0), TOLD), {0: lost(5.0)}, ("failed", "hang"), "Rank 1 did not answer: it is held"),
+        ((RankEnd(0, 5.0), RankEnd(-9, 5.1)), {0: OUTCOME}, ("finished", "completed"), "best"),
+        ((RankEnd(0, 5.0), RankEnd(-9, 4.9)), {0: Outcome("stopped", "signal")}, ("failed", "signal"), "Rank 1"),
+        ((RankEnd(1, 5.1), RankEnd(1, 5.0)), {0: lost(5.0), 1: lost(5.1)}, ("failed", "error"), "another rank is gone"),
+        ((RankEnd(1, 5.1),), {0: lost(5.0)}, ("failed", "error"), "Rank 1 is gone without a word"),  # under srun
+    ],
+)
+def test_of_several_ranks_the_first_that_says_something_of_its_own_is_believed(
+    ends: tuple[RankEnd, ...], said: dict[int, Outcome], expected: tuple[str, str], words: str
+) -> None:
+    end = judge(
+        dict(enumerate(ends)),
+        said,
+        stop_asked=False,
+        signalled=False,
+        kernel_killed=False,
+        ranks=2,
+        looks={1: "it is held by SIGSTOP"},
+    )
+    assert end[:2] == expected
+    assert words in (end.message or "")
+
+
+def test_ranks_that_lose_each_other_while_they_are_stopped_were_stopped() -> None:
+    ends = {0: RankEnd(1, 5.0, told=True), 1: TOLD}
+    assert judge(ends, {0: lost(5.0)}, stop_asked=True, signalled=False, kernel_killed=False, ranks=2)[:2] == (
+        "stopped",
+        "user",
+    )
+
+
+def test_without_a_runner_readers_believe_the_rank_that_failed_by_itself(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    outcomes.write(folder, 0, lost(5.0))
+    outcomes.write(folder, 1, oom(4.9))
+    assert (tmp_path / "outcome-rank1.json").exists()
+    found = outcomes.last_word(folder)
+    assert found is not None
+    assert found.reason == "oom"
+    outcomes.remove_all(folder)
+    assert outcomes.last_word(folder) is None
+
+
+def test_a_process_that_survives_its_kill_is_named_and_not_signalled_for_ever() -> None:
+    ending = Ending()
+    ending.by(10.0)
+    seconds = [tenth / 10 for tenth in range(6000)]
+    kills = [now for now in seconds if ending.kills(now)]
+    assert kills[0] == 10.0
+    assert 5 < len(kills) < 25
+    assert not ending.is_stuck(14.9)
+    assert ending.is_stuck(15.1)
+    assert str(os.getpid()) in stuck_sentence([os.getpid()], {os.getpid(): "rank 1"})
+
+
+def test_a_sleep_that_nothing_interrupts_is_told_from_a_process_that_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleeping(state: str) -> str:
+        monkeypatch.setattr(process, "stat_fields", lambda pid: [state])
+        monkeypatch.setattr(process, "read_text", lambda path: "nfs_wait_bit_killable")
+        return look(7)
+
+    assert "uninterruptibly (nfs_wait_bit_killable)" in sleeping("D")
+    assert "SIGSTOP" in sleeping("T")
+    assert sleeping("S") == ""
 
 
 def test_the_last_words_of_a_log_go_into_the_message() -> None:
     log = "step 1\nTraceback ...\nValueError: bad batch\n\n---\n"
     assert last_words(log) == "ValueError: bad batch"
-    end = judge(1, None, stop_asked=False, signalled=False, kernel_killed=False, log_tail=log)
+    end = judge({0: RankEnd(1)}, {}, stop_asked=False, signalled=False, kernel_killed=False, log_tail=log)
     assert end == RunStatus("failed", "error", "The worker ended with exit code 1: ValueError: bad batch")
 
 

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
 from oelm_core.config import Train
-from oelm_core.errors import BadInput
-from oelm_core.training.precision import choose_precision
 from oelm_core.training.schedule import BatchPlan, dropout_seed, learning_rate, seed_draws, share
 from oelm_core.training.supervision import StopRequest
 
@@ -86,14 +84,6 @@ def test_warm_up_by_ratio_counts_optimiser_steps() -> None:
     assert factors[0] == 0.0
     assert factors.index(max(factors)) == 10
     assert factors[-1] == pytest.approx(1 / 90)
-
-
-def test_amp_on_a_cpu_is_fp32_and_says_so() -> None:
-    chosen = choose_precision("amp", torch.device("cpu"))
-    assert chosen.name == "fp32"
-    assert chosen.note is not None
-    with pytest.raises(BadInput, match="fp16 needs a GPU"):
-        choose_precision("fp16", torch.device("cpu"))
 
 
 def test_a_stop_outranks_a_requeue_and_is_not_taken_back() -> None:

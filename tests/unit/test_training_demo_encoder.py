@@ -13,6 +13,7 @@ import torch
 from oelm_core.config import Shape
 from oelm_core.data import synthetic
 from oelm_core.training import pretrain_demo
+from oelm_core.training.distributed import Ranks
 
 SHAPE = Shape(layers=1, d_model=32, heads=2, d_ff=32, vocab=len(synthetic.vocabulary()) + 16, positions=64)
 
@@ -54,3 +55,11 @@ def test_the_encoder_is_made_once_even_when_runs_ask_at_once(tmp_path: Path, mon
     wider = SHAPE.model_copy(update={"d_ff": 64})
     assert pretrain_demo.ensure_demo_encoder(tmp_path, wider) != first
     assert made == [SHAPE, wider]
+
+
+@pytest.mark.parametrize(("rank", "order"), [(0, ["made", "met"]), (1, ["met", "made"])])
+def test_of_several_ranks_the_first_makes_it(rank: int, order: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(Ranks, "barrier", lambda self: done.append("met"))
+    Ranks(rank, 2, torch.device("cpu")).first_alone(lambda: done.append("made"))
+    assert done == order

@@ -6,6 +6,7 @@ import json
 import math
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from oelm_core.config import Train
 from oelm_core.errors import BadInput
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Outcome, RunRecord
-from oelm_core.training import checkpoint, failures
+from oelm_core.training import checkpoint, failures, precision
 from oelm_core.training.loop import Loop
+from oelm_core.training.precision import Precision
 from oelm_core.training.session import check_positions
 from oelm_core.training.supervision import StopRequest
 from oelm_core.training.tasks import ClassificationTask, LanguageTask
@@ -63,6 +65,71 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_last_good_checkpoint(
     assert "examples of this batch: [" in capsys.readouterr().out
     monkeypatch.setattr(LanguageTask, "load", plain)  # the cause removed, it resumes from there
     assert train_run(folder, StopRequest())[0].state == "finished"
+
+
+def with_a_scaler(monkeypatch: pytest.MonkeyPatch, *, first_scale: float = 2.0) -> None:
+    """The loss scaling of fp16, on a CPU."""
+    scaler = partial(torch.amp.GradScaler, "cpu", init_scale=first_scale)
+    monkeypatch.setattr(Precision, "scaler", lambda self: scaler())
+
+
+def overflow_at(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
+    plain = Loop._update
+
+    def overflowed(self: Loop) -> torch.Tensor:
+        if self.s.progress.step + 1 in steps:
+            next(p for p in self.s.model.parameters() if p.grad is not None).grad[0] = math.inf
+        return plain(self)
+
+    monkeypatch.setattr(Loop, "_update", overflowed)
+
+
+def no_constants(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def test_steps_that_loss_scaling_skips_are_counted_recorded_and_not_taken_for_training(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, _ = train(tmp_path, GPT, data)
+    with_a_scaler(monkeypatch)
+    overflow_at(monkeypatch, 3, 4, 8)
+    folder, outcome = train(tmp_path, GPT, data)
+    assert outcome.state == "finished"
+    raw = folder.metrics.read_text().splitlines()
+    lines = [json.loads(line, parse_constant=no_constants) for line in raw]
+    assert [line["skipped"] for line in lines if line["kind"] == "train"] == [0, 0, 2, 2, 3, 3, 3]
+    events = [line for line in lines if line.get("what") == "skipped"]
+    assert [event["step"] for event in events] == [3, 8]  # once for each time it begins
+    assert "(3 skipped so far)" in events[1]["message"]
+    tokens, all_tokens = (figures(one)[-2].values["tokens"] for one in (folder, plain))
+    assert tokens == all_tokens * 9 / 12
+    result = json.loads((folder.path / "result.json").read_text())
+    assert (result["steps"], result["skipped_steps"]) == (12, 3)
+    assert json.loads((plain.path / "result.json").read_text())["skipped_steps"] is None
+
+
+def test_a_run_whose_every_step_is_skipped_fails_instead_of_finishing(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_a_scaler(monkeypatch, first_scale=math.inf)  # half of it is as much: no step is ever taken
+    folder, outcome = train(tmp_path, GPT, data, "train.eval_every=50")
+    assert (outcome.state, outcome.reason) == ("failed", "nonfinite")
+    assert outcome.message.startswith("the last 12 optimiser steps to step 12 were all skipped")
+    assert "bf16, tf32 or fp32" in outcome.message
+    assert checkpoint.steps(folder.checkpoints) == []
+
+
+def test_skipped_steps_are_counted_over_a_resume(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_a_scaler(monkeypatch)
+    overflow_at(monkeypatch, 5, 6)
+    whole, _ = train(tmp_path, GPT, data)
+    monkeypatch.setattr("oelm_core.training.loop.SKIPS", 2)
+    folder, outcome = train(tmp_path, GPT, data)
+    assert outcome.message.startswith("the last 2 optimiser steps to step 6 were all skipped")
+    monkeypatch.setattr("oelm_core.training.loop.SKIPS", 100)
+    assert train_run(folder, StopRequest())[0].state == "finished"
+    assert figures(folder) == figures(whole)
 
 
 def test_a_full_disk_ends_the_run_and_a_resume_takes_the_checkpoint_before(
@@ -220,6 +287,35 @@ def test_out_of_memory_says_what_was_asked_what_was_free_and_what_to_lower() -> 
     assert failures.failure_of(on_host, None)[0] == "oom"
 
 
+@pytest.mark.parametrize(
+    ("words", "reason", "next_step"),
+    [
+        ("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported", "oom", "train.batch_size"),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "oom", "train.batch_size"),
+        ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "oom", "train.batch_size"),
+        ("NCCL error: unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'", "oom", "train.batch_size"),
+        ("CUDA error: uncorrectable ECC error encountered", "gpu_fault", "dmesg"),
+        ("CUDA error: unspecified launch failure", "gpu_fault", "on another card"),
+        ("CUDA error: an illegal memory access was encountered", "gpu_fault", "on another card"),
+        ("NCCL error: Last error:\nCuda failure 700 'an illegal memory access was encountered'", "gpu_fault", "Xid"),
+        ("NCCL error in: ProcessGroupNCCL.cpp:3356, remote process exited, ncclRemoteError", "nccl", "NCCL_DEBUG=INFO"),
+        ("CUDA error: device-side assert triggered", "error", "--device cpu names the line"),
+        ("CUDA error: no kernel image is available for execution on the device", "error", "oelm doctor"),
+        ("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)", "error", "cannot be multiplied"),
+    ],
+)
+def test_the_errors_of_a_card_have_names_and_say_what_to_do(words: str, reason: str, next_step: str) -> None:
+    found = failures.failure_of(RuntimeError(words), Train(max_steps=1, batch_size=32, lr=1.0))
+    assert found.reason == reason
+    assert next_step in found.message
+    assert "\n" not in found.message
+    wrapped = RuntimeError("backend='inductor' raised")
+    wrapped.__cause__ = RuntimeError(words)
+    assert failures.failure_of(wrapped, None).reason == reason
+    bug = failures.failure_of(KeyError(words), None)  # no error of a card, whatever it says
+    assert (bug.reason, bug.message.partition(":")[0]) == ("error", "KeyError")
+
+
 def test_a_stop_before_the_first_step_leaves_no_checkpoint(data: Path, tmp_path: Path) -> None:
     stop = StopRequest()
     stop.request(15)
@@ -248,6 +344,29 @@ def test_a_stop_during_an_evaluation_leaves_it_due_and_a_resume_does_it_first(
     assert train_run(folder, StopRequest())[0].state == "finished"
     assert figures(folder) == figures(whole)
     assert weights(folder) == weights(whole)
+
+
+def test_a_run_stopped_in_bf16_is_resumed_in_bf16_whatever_the_processor(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run_folder(tmp_path / "runs", experiment(GPT, data, "train.precision=amp"))
+    stop = StopRequest()
+    plain = LanguageTask.evaluate
+
+    def asked_meanwhile(self: LanguageTask, *rest: Any) -> Any:
+        stop.request(15)
+        return plain(self, *rest)
+
+    monkeypatch.setattr(precision, "bf16_units", lambda: "AMX")
+    monkeypatch.setattr(LanguageTask, "evaluate", asked_meanwhile)
+    assert train_run(folder, stop)[0].state == "stopped"
+    monkeypatch.setattr(LanguageTask, "evaluate", plain)
+    monkeypatch.setattr(precision, "bf16_units", lambda: None)
+    assert train_run(folder, StopRequest())[0].state == "finished"
+    assert json.loads((folder.path / "result.json").read_text())["precision"] == "bf16"
+    monkeypatch.setattr(precision, "bf16_units", lambda: "AMX")
+    whole, _ = train(tmp_path, GPT, data, "train.precision=amp")
+    assert figures(folder) == figures(whole)
 
 
 def test_a_gpt_classifies_too_and_says_that_it_does_not_pack(data: Path, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from oelm_core.devices.presence import granted_by_slurm
+from oelm_core.errors import NotFound
 from oelm_core.launch.acquire import Devices
 from oelm_core.launch.slurm import submission
 from oelm_core.launch.slurm.commands import about_jobs, call
@@ -18,7 +20,8 @@ from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Attempt, SlurmJob
 
-FIRST_PORT, PORTS = 20000, 20000
+CARDS_ASKED = "OELM_CARDS_ASKED"
+"""How many cards on a node the job's script asks for; not every Slurm tells the job."""
 
 
 class Job(NamedTuple):
@@ -32,6 +35,8 @@ class Job(NamedTuple):
     """As Slurm put them into CUDA_VISIBLE_DEVICES; empty when none were asked for."""
     cores: int | None
     max_requeues: int
+    granted: str | None = None
+    """What says that the job was given cards; None where nothing does."""
 
     @property
     def record(self) -> SlurmJob:
@@ -59,6 +64,11 @@ class Job(NamedTuple):
 
     def devices(self, requested: str) -> Devices:
         """What Slurm chose: no leases, for it keeps others away, and no cores to bind to, for it has done that."""
+        if requested != "cpu" and not self.cards and self.granted:
+            raise NotFound(
+                f"Slurm gave this job cards ({self.granted}) but none is in its CUDA_VISIBLE_DEVICES: ask whether"
+                f" gres.conf of {self.node} names their files; to train without a card submit with --device cpu."
+            )
         if requested == "cpu" or not self.cards:
             return Devices("cpu", [], [], [])
         return Devices("cuda", [], list(self.cards), [])
@@ -68,33 +78,17 @@ class Job(NamedTuple):
         cores = self.cores or len(os.sched_getaffinity(0))
         return max(1, cores * self.nodes // ranks)
 
-    def worker_command(self, command: list[str], ranks: int) -> list[str]:
-        """The worker's command as it is on one node; on several, torchrun on each of them under one srun."""
-        if self.nodes == 1:
-            return command
-        cores = os.environ.get("SLURM_CPUS_PER_TASK")
-        port = FIRST_PORT + (int(self.id) * 7 + self.restart) % PORTS if self.id.isdigit() else FIRST_PORT
-        meeting = [
-            f"--nnodes={self.nodes}",
-            "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={process.host()}:{port}",
-            f"--rdzv-id={self.id}-{self.restart}",
-        ]
-        spread: list[str] = []
-        for part in command:
-            if part == "--standalone":
-                spread += meeting
-            elif part.startswith("--nproc-per-node="):
-                spread.append(f"--nproc-per-node={ranks // self.nodes}")
-            else:
-                spread.append(part)
+    def spread_command(self, command: list[str], ranks: int, port: int) -> list[str]:
+        """One srun that starts a task for each rank on all nodes. They meet at a port of this one, the first."""
+        here, cores = ranks // self.nodes, _number("SLURM_CPUS_PER_TASK")
+        meeting = f"WORLD_SIZE={ranks} LOCAL_WORLD_SIZE={here} MASTER_ADDR={process.host()} MASTER_PORT={port}"
         return [
             _srun(),
-            *(f"--nodes={self.nodes}", f"--ntasks={self.nodes}", "--ntasks-per-node=1"),
-            *([f"--cpus-per-task={cores}"] if cores else []),  # since 22.05 srun no longer inherits it
+            *(f"--nodes={self.nodes}", f"--ntasks={ranks}", f"--ntasks-per-node={here}"),
+            *([f"--cpus-per-task={max(1, cores // here)}"] if cores else []),  # since 22.05 srun no longer inherits it
             *("--kill-on-bad-exit=1", "--wait=60"),
-            *("env", "-u", "OELM_RUNNER_PID"),  # a pid means nothing on another node; Slurm ends the ranks
-            *spread,
+            *("env", "-u", "OELM_RUNNER_PID", *meeting.split()),  # a pid means nothing on another node
+            *("sh", "-c", 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID exec "$@"', "rank", *command),
         ]
 
     def signal_ranks(self, name: str) -> None:
@@ -129,15 +123,18 @@ def current_job(run_id: str) -> Job | None:
     """The job this process is the runner of; None for a local run, even one started from within some job."""
     if os.environ.get("OELM_JOB_OF") != run_id or not os.environ.get("SLURM_JOB_ID"):
         return None
-    cards = os.environ.get("CUDA_VISIBLE_DEVICES", "") if os.environ.get("SLURM_JOB_GPUS") else ""
+    asked = _number(CARDS_ASKED)
+    granted = granted_by_slurm() or (f"it asked for {asked}" if asked else None)
+    cards = os.environ.get("CUDA_VISIBLE_DEVICES", "") if granted else ""  # else it came along from the login node
     return Job(
         os.environ["SLURM_JOB_ID"],
         _number("SLURM_RESTART_COUNT") or 0,
         _number("SLURM_JOB_NUM_NODES") or 1,
         os.environ.get("SLURMD_NODENAME") or process.host(),
-        tuple(card for card in cards.split(",") if card),
+        tuple(card for card in cards.split(",") if card and card != "NoDevFiles"),
         _number("SLURM_CPUS_ON_NODE"),
         _number("OELM_MAX_REQUEUES") or 0,
+        granted,
     )
 
 

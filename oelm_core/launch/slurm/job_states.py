@@ -12,9 +12,10 @@ from oelm_core.launch import worker_exit
 from oelm_core.launch.slurm import submission
 from oelm_core.launch.slurm.commands import ENDING, PENDING, JobInfo, JobsAnswer, about_jobs, about_names
 from oelm_core.launch.worker_exit import UNSAVED
+from oelm_core.runs import outcomes
 from oelm_core.runs import status as run_files
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.schema import JobEnd, Outcome, RunRecord, RunState, Stop, Submission
+from oelm_core.runs.schema import JobEnd, RunRecord, RunState, Stop, Submission
 from oelm_core.runs.status import FINAL, LIVE, RunStatus, status_of
 from oelm_core.runs.store import Run
 
@@ -255,7 +256,7 @@ def _without_job(folder: RunFolder, files: RunStatus, submitted: Submission, was
         return RunStatus(
             "lost", None, "Its submission was cut short and Slurm does not know it; resume submits it again."
         )
-    forgotten = status_of(folder.read(Outcome)) or RunStatus(
+    forgotten = status_of(outcomes.last_word(folder)) or RunStatus(
         "lost", None, f"Slurm no longer knows job {submitted.job}; resume it."
     )
     return _keep(folder, submitted, files if files.state in FINAL else forgotten, "")
@@ -287,7 +288,7 @@ def _over(folder: RunFolder, submitted: Submission, job: JobInfo) -> RunStatus:
     if files.state in FINAL:  # stopped by a signal: Slurm knows which
         end = end if end.reason in ("timeout", "preempted", "node_fail", "signal") else files
     else:
-        own = status_of(folder.read(Outcome))
+        own = status_of(outcomes.last_word(folder))
         young = time.time() - (state.heartbeat or 0.0) < SECONDS_TO_WRITE
         if own is None and young and state.state != "queued" and job.state in ("COMPLETED", "FAILED"):
             return RunStatus("stopping", None, f"Slurm job {job.id} has ended")

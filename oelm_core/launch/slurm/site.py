@@ -25,9 +25,16 @@ def load_site(preset: Mapping[str, Any] | None = None, overrides: Iterable[str] 
     path = site_file()
     written = _read(path)
     validated(Site, written, str(path))
-    with_preset = validated(Site, {**written, **(preset or {})}, "the preset's slurm:")
+    with_preset = validated(Site, _changed(written, preset or {}), "the preset's slurm:")
     changes = parse_overrides(overrides)
-    return validated(Site, {**with_preset.model_dump(), **changes}, "--slurm") if changes else with_preset
+    return validated(Site, _changed(with_preset.model_dump(), changes), "--slurm") if changes else with_preset
+
+
+def _changed(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said later counts: also of the two ways to say how much memory."""
+    both = ("memory", "memory_per_card")
+    replaced = both if any(key in changes for key in both) else ()
+    return {**{key: value for key, value in settings.items() if key not in replaced}, **changes}
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
@@ -128,12 +135,14 @@ def propose(partitions: list[Partition]) -> str:
         f"cpus: {max(1, best.cpus // max(1, cards))}  # cores for each card: a node has {best.cpus}",
     ]
     if best.memory > 1:
-        lines.append(f"memory: {int(best.memory / max(1, cards) * 0.9)}M  # a card's share of a node, with room left")
+        share = int(best.memory / max(1, cards) * 0.9)
+        lines.append(f"memory_per_card: {share}M  # a card's share of a node, with room left")
     if best.limit not in ("infinite", "n/a"):
         lines.append(f"time: {best.limit}  # the partition's limit; a run that needs longer saves and queues again")
     else:
         lines.append("time: 1-00:00:00  # at the limit a run saves and queues again")
     lines += [
+        "# cards_by: gpus-per-node  # where the site wants --gpus-per-node or --gpus instead of --gres",
         "# account: ...",
         "# qos: ...",
         "# max_jobs: 2        # how many of your jobs may run at once; the others wait in chains",
@@ -187,7 +196,7 @@ _HINTS = (
         "set gres in slurm.yaml or with --slurm gres=..., or use --device cpu",
         "cards",
     ),
-    _Hint(r"memory specification", "lower memory in slurm.yaml or with --slurm memory=..."),
+    _Hint(r"memory specification", "lower memory or memory_per_card in slurm.yaml or with --slurm memory=..."),
     _Hint(
         r"node configuration is not available|more processors than permitted|node count specification|cpu count",
         "no node has all that was asked for: change gres, cpus, memory, nodes or --per-run, or use --device cpu",

@@ -19,6 +19,7 @@ from oelm_core.home import home, runs_dir
 from oelm_core.launch.request import RunRequest, queued_state
 from oelm_core.launch.slurm import job_states, submission
 from oelm_core.launch.slurm.commands import about_names, call
+from oelm_core.launch.slurm.job import CARDS_ASKED
 from oelm_core.launch.slurm.site import explain, load_site
 from oelm_core.launch.spawn import importable
 from oelm_core.runs import ledger
@@ -220,15 +221,17 @@ def render_script(
     environment: dict[str, str] | None = None,
 ) -> str:
     """The script; `device` is auto or cpu, for Slurm picks the cards."""
-    options = _options(site, folder, device, per_run, cwd)
-    command = [site.python or python, "-m", "oelm_core.launch.runner", f"--run-folder={folder.path}"]
+    interpreter = shlex.split(site.python) if site.python else [python]
+    command = [*interpreter, "-m", "oelm_core.launch.runner", f"--run-folder={folder.path}"]
+    cards = per_run if device != "cpu" and site.gres else 0
+    options = _options(site, folder, cards, per_run, cwd)
     lines = [
         "#!/bin/bash",
         f"# Run {folder.id} of OELM Lab. Edit it and submit it again with `oelm resume {folder.id}`,",
         "# or by hand with sbatch: it continues from the newest checkpoint.",
         *(f"#SBATCH {option}" for option in options),
         "",
-        *(f"export {key}={shlex.quote(value)}" for key, value in _variables(site, folder, environment).items()),
+        *(f"export {key}={shlex.quote(value)}" for key, value in _variables(site, folder, cards, environment).items()),
         *([""] if site.setup else []),
         *site.setup,
         "",
@@ -238,7 +241,8 @@ def render_script(
     return "\n".join(lines) + "\n"
 
 
-def _options(site: Site, folder: RunFolder, device: str, per_run: int, cwd: Path) -> list[str]:
+def _options(site: Site, folder: RunFolder, cards: int, per_run: int, cwd: Path) -> list[str]:
+    """`cards`: of one node; 0 for a run on processors."""
     output = str(folder.path / "slurm" / "job.log").replace("%", "%%")
     options = [
         f"--job-name={folder.id}",
@@ -252,8 +256,10 @@ def _options(site: Site, folder: RunFolder, device: str, per_run: int, cwd: Path
         "--ntasks-per-node=1",
         f"--cpus-per-task={site.cpus * per_run}",
     ]
-    if device != "cpu" and site.gres:
-        options.append(f"--gres={site.gres}:{per_run}")
+    if cards:
+        options.append(_cards_option(site, cards))
+    if site.memory_per_card:
+        options.append(_memory_option(site.memory_per_card, cards, per_run, by_card=site.cards_by != "gres"))
     for name, value in (
         ("partition", site.partition),
         ("account", site.account),
@@ -267,13 +273,31 @@ def _options(site: Site, folder: RunFolder, device: str, per_run: int, cwd: Path
     return [*options, *site.extra]
 
 
-def _variables(site: Site, folder: RunFolder, environment: dict[str, str] | None) -> dict[str, str]:
+def _cards_option(site: Site, cards: int) -> str:
+    """As the site has it; a type written as gpu:a100 is a100:2 for --gpus, which knows of nothing but cards."""
+    if site.cards_by == "gres":
+        return f"--gres={site.gres}:{cards}"
+    kind = (site.gres or "").partition(":")[2]
+    count = cards * site.nodes if site.cards_by == "gpus" else cards
+    return f"--{site.cards_by}={kind + ':' if kind else ''}{count}"
+
+
+def _memory_option(amount: str, cards: int, per_run: int, *, by_card: bool) -> str:
+    """--mem-per-gpu where cards are asked for by --gpus; --mem counts for a node, so there it is multiplied out."""
+    if cards and by_card:
+        return f"--mem-per-gpu={amount}"
+    digits = amount.rstrip("KMGT")
+    return f"--mem={int(digits) * per_run}{amount[len(digits) :]}"
+
+
+def _variables(site: Site, folder: RunFolder, cards: int, environment: dict[str, str] | None) -> dict[str, str]:
     """What the runner must know on the node, whoever submits the script and from where."""
     ours = importable(dict(os.environ) if environment is None else environment)
     variables: dict[str, str] = {key: ours[key] for key in ("PYTHONPATH", "PYTHONSAFEPATH") if key in ours}
     variables["OELM_HOME"] = str(home())
     variables["OELM_JOB_OF"] = folder.id
     variables["OELM_MAX_REQUEUES"] = str(site.max_requeues)
+    variables[CARDS_ASKED] = str(cards)
     return variables
 
 
