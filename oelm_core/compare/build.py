@@ -91,9 +91,8 @@ def build_comparison(
         footnotes.append(f"Not compared across: {listed(names)} are separate tables.")
     declared = study.contrasts if study else None
     made = [_group(key, arms, catalogue, asked, declared) for key, arms in arms_of.items()]
-    planned = _planned_comparisons(study.arms, len(study.contrasts), catalogue) if study else None
-    if planned is None and (together := _study_of(evidence, catalogue)):
-        planned = _planned_comparisons(together.arms, len(together.contrasts), catalogue)
+    together = study or _study_of(evidence, catalogue)
+    planned = _planned_comparisons(together, catalogue) if together else None
     groups = _one_command(_adjusted([group for group, _ in made], planned))
     for group in groups:
         if len(group.arms) == 1:
@@ -106,10 +105,10 @@ def build_comparison(
     return Comparison(tuple(groups), tuple(dict.fromkeys(footnotes)), study, means)
 
 
-def _planned_comparisons(arms: Sequence[str], contrasts: int, catalogue: Catalogue) -> int:
+def _planned_comparisons(study: ComparedStudy | Study, catalogue: Catalogue) -> int:
     """How many a study declares: each arm against its baseline, and arms against one another."""
-    planned = [catalogue.experiments[arm] for arm in arms if arm in catalogue.experiments]
-    return sum(one.baseline is not None for one in planned) + contrasts
+    planned = [catalogue.experiments[arm] for arm in study.arms if arm in catalogue.experiments]
+    return sum(one.baseline is not None for one in planned) + len(study.contrasts)
 
 
 def _study_of(evidence: Sequence[Evidence], catalogue: Catalogue) -> Study | None:
@@ -135,26 +134,13 @@ class _Table:
     key: GroupKey
     scored: dict[str, ScoredArm]
     built: dict[str, Arm]
-    calibrations: dict[str, Calibration]
-    """By arm."""
+    spreads: dict[str, Spread]
+    """By arm: how its seeds spread, those of its calibration included."""
     noise: float | None
 
     def others(self, *names: str) -> list[Spread]:
-        """How seeds spread in the other arms, calibrations of their recipes included."""
-        found = [arm.with_calibration(self.calibrated(name)) for name, arm in self.scored.items() if name not in names]
-        return [spread for arm in found if (spread := spread_of(arm)) is not None]
-
-    def calibrated(self, name: str) -> Spread | None:
-        """How other seeds of an arm's recipe spread, by its calibration."""
-        found = self.calibrations.get(name)
-        if found is None:
-            return None
-        used = {e.seed for e in self.scored[name].runs}
-        values = [score for seed, score in zip(found.seeds, found.scores, strict=False) if seed not in used]
-        if len(values) < 2:
-            return None
-        sample = Sample(tuple(level(self.key.metric, value) for value in values))
-        return Spread(sample.variance, sample.df, f"{found.preset} (calibrated, {len(values)} seeds)")
+        """How seeds spread in the other arms."""
+        return [spread for name, spread in self.spreads.items() if name not in names]
 
 
 def _group(
@@ -170,7 +156,8 @@ def _group(
         arms = [leader, *(arm for arm in arms if arm is not leader)]
     pairs, baselines = _pairs(arms, leader, asked)
     basis = common_basis([e for arm in arms for e in arm.scored], key.metric)
-    scored = {arm.name: score_arm(arm, key.metric, basis) for arm in arms}
+    calibrations = {arm.name: known for arm in arms if (known := _calibration(arm, key.metric, basis)) is not None}
+    scored = {arm.name: _calibrated(score_arm(arm, key.metric, basis), calibrations.get(arm.name)) for arm in arms}
     built = {
         arm.name: build_arm(
             arm,
@@ -180,8 +167,8 @@ def _group(
         )
         for arm in arms
     }
-    calibrations = {arm.name: known for arm in arms if (known := _calibration(arm, key.metric, basis)) is not None}
-    table = _Table(key, scored, built, calibrations, timing_noise(arms))
+    spreads = {name: spread for name, arm in scored.items() if (spread := spread_of(arm)) is not None}
+    table = _Table(key, scored, built, spreads, timing_noise(arms))
     estimates: dict[tuple[str, str], Estimate] = {}
     against = [_pair(table, arm, base, estimates) for arm, base in pairs]
     contrasts = _contrasts(arms, baselines, declared)
@@ -207,6 +194,19 @@ def _group(
         same=equal_settings(arms),
     )
     return dataclasses.replace(group, decide=_what_would_decide(group)), estimates
+
+
+def _calibrated(arm: ScoredArm, found: Calibration | None) -> ScoredArm:
+    """The arm with how other seeds of its recipe spread, by its calibration."""
+    if found is None:
+        return arm
+    used = {e.seed for e in arm.runs}
+    values = [score for seed, score in zip(found.seeds, found.scores, strict=False) if seed not in used]
+    if len(values) < 2:
+        return arm
+    sample = Sample(tuple(level(arm.metric, value) for value in values))
+    source = f"{found.preset} (calibrated, {len(values)} seeds)"
+    return dataclasses.replace(arm, calibrated=Spread(sample.variance, sample.df, source))
 
 
 def _calibration(arm: ArmEvidence, metric: str, basis: Basis) -> Calibration | None:
@@ -289,7 +289,7 @@ def _pair(
     target: bool = True,
 ) -> Pair:
     metric, ours, theirs = table.key.metric, table.built[arm.name], table.built[base.name]
-    scored, against = (table.scored[one.name].with_calibration(table.calibrated(one.name)) for one in (arm, base))
+    scored, against = table.scored[arm.name], table.scored[base.name]
     others = table.others(arm.name, base.name)
     found = pair_significance(against, scored, others)
     if found.estimate is not None:

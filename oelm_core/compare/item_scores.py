@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from oelm_core.compare.evidence import Evidence, is_finite
 from oelm_core.metric import Metric, metric_named
@@ -22,6 +22,7 @@ from oelm_core.runs.evaluations import (
     test_losses,
     test_predictions,
 )
+from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Losses, Predictions
 
 if TYPE_CHECKING:
@@ -102,18 +103,30 @@ def _chosen_alike(headline: str, metric: str) -> bool:
     return can_be_computed(headline) and _of_losses(headline) == _of_losses(metric) and len(halves) == 1
 
 
+Detail = TypeVar("Detail", Predictions, Losses)
+
+
+def _kept(
+    e: Evidence,
+    basis: Basis,
+    every: Callable[[RunFolder], list[Detail]],
+    of_test: Callable[[RunFolder], Detail | None],
+    of_best: Callable[[RunFolder], Detail | None],
+) -> list[Detail]:
+    """What a basis rests on: all evaluations, or the one of the test text or of the best step."""
+    if basis == "cross-fitted":
+        return every(e.run.folder)
+    one = of_test(e.run.folder) if basis == "test" else of_best(e.run.folder)
+    return [one] if one else []
+
+
 # -- classifiers -------------------------------------------------------------------------------------------------------
 
 
 def _by_predictions(e: Evidence, metric: str, basis: Basis, value: float) -> RunScore:
     import numpy as np
 
-    folder = e.run.folder
-    if basis == "cross-fitted":
-        kept = kept_predictions(folder)
-    else:
-        one = test_predictions(folder) if basis == "test" else best_predictions(folder)
-        kept = [one] if one else []
+    kept = _kept(e, basis, kept_predictions, test_predictions, best_predictions)
     halves = [half for found in kept if (half := _half_of(found, metric)) is not None]
     halves = [one for one in halves if one.labels == halves[0].labels]
     if not halves:
@@ -170,12 +183,7 @@ def _pseudo_values(labels: Integers, predicted: Integers, scored: Callable[..., 
 def _by_losses(e: Evidence, metric: str, basis: Basis, value: float) -> RunScore:
     import numpy as np
 
-    folder = e.run.folder
-    if basis == "cross-fitted":
-        kept = kept_losses(folder)
-    else:
-        one = test_losses(folder) if basis == "test" else best_losses(folder)
-        kept = [one] if one else []
+    kept = _kept(e, basis, kept_losses, test_losses, best_losses)
     by_document = all(one.documents is not None and len(one.documents.losses) > 1 for one in kept)
     parts = [_documents(one) if by_document else _stretches(one) for one in kept]
     parts = [one for one in parts if np.array_equal(one[1], parts[0][1])]
@@ -185,11 +193,11 @@ def _by_losses(e: Evidence, metric: str, basis: Basis, value: float) -> RunScore
     sums = np.asarray([one[0] for one in parts])  # [evaluations, documents]
     chosen = sums[0]
     if basis == "cross-fitted":
-        by_token = Metric("loss", higher_is_better=False, is_share=False, short="")
-        chosen = _cross_fitted(sums, lambda row, half: float(row[half].sum() / tokens[half].sum()), by_token)
-        loss = float(chosen.sum() / tokens.sum())
-        value = loss if metric_named(metric).name == "loss" else math.exp(min(loss, 700.0))
+        per_token = metric_named("loss")
+        chosen = _cross_fitted(sums, lambda row, half: float(row[half].sum() / tokens[half].sum()), per_token)
     loss = float(chosen.sum() / tokens.sum())
+    if basis == "cross-fitted":
+        value = loss if metric_named(metric).name == "loss" else math.exp(min(loss, 700.0))
     items = parts_by_tokens(chosen, tokens)
     if metric_named(metric).name == "loss":
         items = math.log(loss) + (items - loss) / loss

@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from oelm_core.compare.arms import ArmEvidence
@@ -49,9 +51,6 @@ class ScoredArm:
     calibrated: Spread | None = None
     """How other seeds of this recipe spread."""
 
-    def with_calibration(self, calibrated: Spread | None) -> ScoredArm:
-        return replace(self, calibrated=calibrated)
-
     @property
     def name(self) -> str:
         return self.arm.name
@@ -65,7 +64,7 @@ class ScoredArm:
     def values(self) -> list[float]:
         return [self.scores[e.id].value for e in self.runs]
 
-    @property
+    @cached_property
     def sample(self) -> Sample | None:
         """On the scale that is tested."""
         import numpy as np
@@ -116,7 +115,7 @@ class Significance:
 
 
 def pair_significance(baseline: ScoredArm, arm: ScoredArm, others: Sequence[Spread] = ()) -> Significance:
-    """`others`: how seeds spread in the study's other arms, and in calibrations of these recipes.
+    """`others`: how seeds spread in the study's other arms.
 
     Seeds are not paired: the same seed deals both arms the same batches, but what it does to them is not alike (the
     correlation in the demo is about zero), and pairing would cost half the degrees of freedom.
@@ -129,7 +128,8 @@ def pair_significance(baseline: ScoredArm, arm: ScoredArm, others: Sequence[Spre
     if theirs is None or ours is None:
         return Significance(seeds, words="No test is possible: one side has no result.")
     found = contrast([(1.0, ours), (-1.0, theirs)], others)
-    kept = _mean(arm.values) / _mean(baseline.values) if _mean(baseline.values) else None
+    base = fmean(baseline.values)
+    kept = fmean(arm.values) / base if base else None
     bounds, p = found.interval(), found.p()
     middle: float | None = found.value
     if baseline.arm.diverged or arm.arm.diverged:
@@ -142,10 +142,6 @@ def pair_significance(baseline: ScoredArm, arm: ScoredArm, others: Sequence[Spre
     delta = as_gap(metric, middle) if middle is not None else None
     words = _method_words(baseline, arm, found, delta, shown, p, seeds)
     return Significance(seeds, delta, kept, shown, p, found.borrowed, found, words, tuple(_models(baseline, arm)))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 def as_gap(metric: str, value: float) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 from oelm_core.compare.comparison import Verdict
 from oelm_core.compare.item_scores import level
@@ -83,7 +84,7 @@ def _distance(
 
 
 def _shifted(found: Estimate, by: float) -> Estimate:
-    return Estimate(found.value + by, found.seeds, found.examples, found.df, found.per_seed, found.n, found.borrowed)
+    return replace(found, value=found.value + by)
 
 
 def _needed(found: Estimate) -> int | None:
@@ -106,7 +107,7 @@ def _in_metric(scored: ScoredArm, metric: str) -> ScoredArm:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
+    return fmean(values) if values else None
 
 
 def describe_target(target: TargetBound, baseline: float | None = None) -> str:
