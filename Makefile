@@ -1,5 +1,6 @@
 # OELM Lab: `make demo` trains and compares on this machine, `make test` checks everything.
-# A GPU user names the torch that fits the driver, as `oelm doctor` prints it: make demo TORCH="torch==2.13.0+cu126 --index-url ..."
+# A GPU user names the torch that fits the driver, as `oelm doctor` prints it, PYTORCH_INDEX being the address of PyTorch's wheel index:
+#   make demo TORCH="torch==2.13.0+cu126 --index-url $PYTORCH_INDEX/cu126"
 
 PYTHON ?= python3
 TORCH  ?= torch==2.13.0
@@ -9,13 +10,22 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 # pip would compile on one core, and take half as long again. Some packages hold files that no Python compiles.
 BYTES  := -@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1
 
-.PHONY: demo test lint coverage chaos bench findings install clean
+.PHONY: demo test test-quick test-torch lint coverage chaos fuzz bench findings install clean fire
 
 demo: $(VENV)/.installed
 	$(BIN)/oelm demo
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Without the tests that start several ranks, a Slurm or a terminal.
+test-quick: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not slurm"
+
+# One process and two ranks on another torch: make test-torch TORCH="torch==2.6.0"
+test-torch: $(VENV)/.installed-test
+	$(BIN)/python -m pytest tests/integration/test_gradients.py tests/integration/test_ranks.py tests/integration/test_shards.py \
+	  tests/functional/test_launch_ranks.py tests/unit/test_training_run.py tests/unit/test_precision.py
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -28,8 +38,16 @@ coverage: $(VENV)/.installed-test
 	$(BIN)/python -m coverage run -m pytest -q tests/unit
 	$(BIN)/python -m coverage report --sort=cover
 
+# Anything in any file: presets, run folders, logs, settings. About a quarter of an hour; other examples each time.
+fuzz: $(VENV)/.installed-test
+	OELM_FUZZ=$${OELM_FUZZ:-10000} $(BIN)/python -m pytest tests/unit/test_fuzz.py
+
 chaos: $(VENV)/.installed-test
-	$(BIN)/python -m tests.chaos.run --kills 200
+	$(BIN)/python -m tests.chaos.run --faults 200 --kills 10 --ranks 10
+
+# The screen under fire: 2,000 keys and 200 bursts of them, megabytes pasted, sizes, folders that change; some minutes.
+fire: $(VENV)/.installed-test
+	OELM_FIRE=20 OELM_BURSTS=200 $(BIN)/python -m pytest tests/functional/test_tui_under_fire.py tests/functional/test_tui_random_keys.py
 
 # The speed claims, measured here: about a quarter of an hour on two cores, the install included. The page is the
 # command's own output.

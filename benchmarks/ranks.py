@@ -28,9 +28,12 @@ from oelm_core.training.distributed import Ranks, join
 from oelm_core.training.gradients import Gradients
 from oelm_core.training.precision import choose_precision
 from oelm_core.training.tasks import LanguageTask
+from oelm_tui.console import note
 
 WORLD = 2
-SIZES = {"tiny": TINY, "small": SMALL, "medium": MEDIUM.but(batch=2, length=128)}
+SIZES = {"tiny": TINY, "small": SMALL, "medium": MEDIUM.but(vocab=4096, batch=2, length=128)}
+"""A step is short beside its gradients, or two ranks on few cores would be measured for minutes."""
+ROUNDS = 8
 DDP, BF16, SUM = "DDP", "DDP, gradients in bf16", "plain sum"
 BUCKET = 25 << 20
 """Bytes of gradients that the plain sum sends in one go."""
@@ -64,7 +67,7 @@ def _of_two_ranks(size: str, effort: Effort) -> dict[str, list[float]]:
     """Seconds of every round, by variant."""
     port, threads = hold_port(), max(1, effort.threads // WORLD)
     settings = {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-m", "benchmarks.ranks", size, str(effort.rounds(10)), str(threads)]
+    command = [sys.executable, "-m", "benchmarks.ranks", size, str(effort.rounds(ROUNDS)), str(threads)]
     ranks = [
         subprocess.Popen(
             command,
@@ -87,10 +90,14 @@ def _of_two_ranks(size: str, effort: Effort) -> dict[str, list[float]]:
 def main(size: str, rounds: int, threads: int) -> None:
     torch.set_num_threads(threads)
     ranks, sizes = join("cpu"), SIZES[size]
+    if ranks.main:
+        note(f"{WORLD} ranks, GPT {size}: building it three times")
     steps = {name: _step(name, sizes, ranks) for name in (DDP, BF16, SUM)}
     found: dict[str, list[float]] = {name: [] for name in steps}
     each = 1 if size == "medium" else 5
     for number in range(rounds + 1):
+        if ranks.main:
+            note(f"{WORLD} ranks, GPT {size}: {f'round {number} of {rounds}' if number else 'warming up'}")
         for name in steps if number % 2 else reversed(steps):
             ranks.barrier()
             began = time.perf_counter()

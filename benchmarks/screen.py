@@ -107,7 +107,7 @@ def screen_figures(quick: bool) -> list[ScreenFigure]:
     def small(home: Path) -> None:
         write_runs(home, 50)
         wall, cpu = first_paint(home, 1 if quick else 3)
-        add("first useful paint, 50 runs", wall * 1000, "ms", 700)
+        add("first useful paint, 50 runs", wall * 1000, "ms", 500)
         add("of which processor time", cpu * 1000, "ms")
         cards = eight_cards(home)
         which = "8 cards" if cards else "no card (no compiler)"
@@ -115,10 +115,11 @@ def screen_figures(quick: bool) -> list[ScreenFigure]:
 
     def busy(home: Path) -> None:
         write_runs(home, 50)
-        median, late, lag = under_load(home, 20 if quick else 60, eight_cards(home))
+        median, late, lag, work = under_load(home, 20 if quick else 60, eight_cards(home))
         add("screen behind a log growing 20,000 lines/s, at most", lag * 1000, "ms", 1000)
         add("key to moved cursor meanwhile, median", median * 1000, "ms")
-        add("key to moved cursor meanwhile, p95", late * 1000, "ms", 50)
+        add("key to moved cursor meanwhile, p95", late * 1000, "ms", 30)
+        add("of the processor's time meanwhile, keys and log", work * 100, "%")
 
     def hour(home: Path) -> None:
         write_runs(home, 50)
@@ -130,6 +131,27 @@ def screen_figures(quick: bool) -> list[ScreenFigure]:
         wall, cpu = first_paint(home, 1 if quick else 2)
         add(f"first useful paint, {count:,} runs", wall * 1000, "ms", 1500)
         add("of which processor time", cpu * 1000, "ms")
+        median, late = filter_work(home)
+        add(f"work of a key in the filter, {count:,} runs, median", median * 1000, "ms", 16)
+        add(f"work of a key in the filter, {count:,} runs, p95", late * 1000, "ms")
+
+    def many(home: Path) -> None:
+        count = 1000 if quick else 10_000
+        write_runs(home, count)
+        wall, cpu = first_paint(home, 1)
+        add(f"first useful paint, {count:,} runs", wall * 1000, "ms")
+        add("of which processor time", cpu * 1000, "ms")
+        median, late = filter_work(home)
+        add(f"work of a key in the filter, {count:,} runs, median", median * 1000, "ms", 50)
+        add(f"work of a key in the filter, {count:,} runs, p95", late * 1000, "ms")
+
+    def huge(home: Path) -> None:
+        count = 10_000 if quick else 100_000
+        write_runs(home, count)
+        for what, target in (("the first time", 60), ("with the index", 8)):
+            seconds, megabytes = reading_times("runs", home / "runs")
+            add(f"list of {count:,} runs, {what}", seconds, "s", target)
+        add("memory for it", megabytes, "MB", 600)
 
     def logs(folder: Path) -> None:
         path = large_log(folder, 10**8 if quick else 10**9)
@@ -149,7 +171,7 @@ def screen_figures(quick: bool) -> list[ScreenFigure]:
         add("every point read", whole * 1000, "ms")
         add("later pictures", later * 1000, "ms", 30)
 
-    for part in (logs, curves, small, busy, hour, large):
+    for part in (logs, curves, small, busy, hour, large, many, huge):
         _in_scratch(part)
     return found
 
@@ -167,6 +189,14 @@ def reading_times(kind: str, path: Path) -> list[float]:
     command = [sys.executable, "-m", "benchmarks.screen_reading", kind, str(path)]
     times: list[float] = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)
     return times
+
+
+def filter_work(home: Path) -> tuple[float, float]:
+    """(median, p95) seconds of processor time a key in the filter takes the thread that draws."""
+    command = [sys.executable, "-m", "benchmarks.screen_filter", str(home)]
+    times: list[float] = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)
+    times.sort()
+    return statistics.median(times), times[int(len(times) * 0.95)]
 
 
 def first_paint(home: Path, repeats: int) -> tuple[float, float]:
@@ -222,8 +252,8 @@ def an_hour(home: Path, seconds: float, cards: Mapping[str, str] | None) -> floa
         return screen.resident
 
 
-def under_load(home: Path, presses: int, cards: Mapping[str, str] | None) -> tuple[float, float, float]:
-    """(median, p95 of key to moved cursor, largest lag of the screen behind the log) in seconds.
+def under_load(home: Path, presses: int, cards: Mapping[str, str] | None) -> tuple[float, float, float, float]:
+    """(median, p95 of key to moved cursor, largest lag of the screen behind the log) in seconds, share of a core.
 
     Meanwhile twenty runs move, and the log on the screen grows by 20,000 lines a second. The cursor goes between that
     run and one with half a million records, which a thread begins to read.
@@ -243,12 +273,13 @@ def under_load(home: Path, presses: int, cards: Mapping[str, str] | None) -> tup
             seen = [int(number) for number in SHOWN_LINE.findall(bytes(screen.output[-200_000:]))]
             lags.append(moving.behind(max(seen, default=0)))
             time.sleep(0.05)
-        times = []
+        times, spent, at = [], screen.cpu_seconds, time.perf_counter()
         for number in range(presses):
             times.append(screen.key_to_cursor(b"\x1b[B" if number % 2 == 0 else b"\x1b[A"))
             time.sleep(0.15)
+        share = (screen.cpu_seconds - spent) / (time.perf_counter() - at)
     times.sort()
-    return statistics.median(times), times[int(len(times) * 0.95)], max(lags)
+    return statistics.median(times), times[int(len(times) * 0.95)], max(lags), share
 
 
 def _go_to(screen: TimedTerminal, name: bytes) -> None:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from oelm_core.devices import torch_builds
 from oelm_core.devices.presence import sign_of_cards
 from oelm_core.devices.torch_builds import CardFacts, TorchFacts
-from oelm_core.errors import BadInput
+from oelm_core.errors import BadInput, Refused
 from oelm_core.formatting import size
 from oelm_core.home import home
 
@@ -41,7 +41,7 @@ class Diagnosis:
 
 def examine() -> Iterator[Diagnosis]:
     """Every check in turn, each as soon as it is known. One that breaks is itself found bad; the others continue."""
-    for check in (_python, _torch, _nvml, _suspects, _home, _ledger, _cache, _datasets, _slurm, _terminal):
+    for check in (_python, _torch, _nvml, _suspects, _leases, _home, _ledger, _cache, _datasets, _slurm, _terminal):
         try:
             yield from check()
         except Exception as error:
@@ -68,7 +68,7 @@ print(json.dumps({
 
 
 def _torch() -> Iterator[Diagnosis]:
-    cards = _cards()
+    cards = driver_and_cards()
     try:
         ended = subprocess.run([sys.executable, "-c", _TORCH], capture_output=True, text=True, timeout=120)
     except subprocess.TimeoutExpired:
@@ -95,7 +95,7 @@ def _torch() -> Iterator[Diagnosis]:
         yield Diagnosis("build", "bad" if verdict.fix else "good", *verdict)
 
 
-class _Driver(NamedTuple):
+class Driver(NamedTuple):
     """The driver and its cards, as NVML lists them; nothing where there is none."""
 
     driver: str | None = None
@@ -103,18 +103,18 @@ class _Driver(NamedTuple):
     problem: str | None = None
 
 
-def _cards() -> _Driver:
+def driver_and_cards() -> Driver:
     import pynvml
 
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return _Driver(problem=str(error))
+        return Driver(problem=str(error))
     try:
         cards = tuple(map(_card, range(pynvml.nvmlDeviceGetCount())))
-        return _Driver(pynvml.nvmlSystemGetDriverVersion(), cards)
+        return Driver(pynvml.nvmlSystemGetDriverVersion(), cards)
     except pynvml.NVMLError as error:
-        return _Driver(problem=str(error))
+        return Driver(problem=str(error))
     finally:
         pynvml.nvmlShutdown()
 
@@ -132,7 +132,7 @@ def _card(index: int) -> CardFacts:
 
 
 def _nvml() -> Iterator[Diagnosis]:
-    found = _cards()
+    found = driver_and_cards()
     if found.problem is not None:
         there = sign_of_cards()
         fix = "without an NVIDIA driver only the CPU is shown; if this host has cards, ask for the driver"
@@ -161,18 +161,53 @@ def _suspects() -> Iterator[Diagnosis]:
             yield Diagnosis("suspect", "warn", found, fix)
 
 
+def _leases() -> Iterator[Diagnosis]:
+    """Whether two runs, of whichever users, are kept off one card."""
+    from oelm_core.launch.lease import lease_dir
+    from oelm_core.launch.shared_folder import lock_problem, network_of, no_locks
+    from oelm_core.runs.process import name_of
+
+    try:
+        folder = lease_dir()
+    except Refused as refusal:
+        yield Diagnosis("leases", "bad", str(refusal), "until then no run starts here")
+        return
+    problem, network, found = lock_problem(folder), network_of(folder), folder.stat()
+    if problem:
+        yield Diagnosis("leases", "bad", no_locks(folder, problem), "until then no run starts here")
+    elif network:
+        fix = "leases are for one machine: set OELM_LEASES to a folder on a disk of its own, the same for all users"
+        yield Diagnosis("leases", "warn", f"{folder} is on a network file system ({network})", fix)
+    elif found.st_mode & 0o1777 != 0o1777:
+        fix = f"if others train here too: {name_of(found.st_uid)} or an administrator runs `chmod 1777 {folder}`"
+        yield Diagnosis("leases", "warn", f"{folder} is not open to all users (mode {found.st_mode & 0o7777:o})", fix)
+    else:
+        yield Diagnosis("leases", "good", f"{folder}, shared by all users")
+
+
 def _home() -> Iterator[Diagnosis]:
     folder = home()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir():
         yield Diagnosis("home", "bad", f"{existing} is not a folder", "set OELM_HOME to a folder of yours")
     elif os.access(existing, os.W_OK):
-        yield Diagnosis("home", "good", f"runs are kept in {folder / 'runs'}")
+        yield _home_that_can_be_written(folder, existing)
     else:
         yield Diagnosis("home", "bad", f"{existing} cannot be written", "set OELM_HOME to a folder of yours")
     free = shutil.disk_usage(existing).free
     fix = "" if free >= ROOM else "a GPT run keeps about 1.5 GiB of checkpoints: free some, or move OELM_HOME"
     yield Diagnosis("disk", "warn" if fix else "good", f"{size(free)} free at {existing}", fix)
+
+
+def _home_that_can_be_written(folder: Path, existing: Path) -> Diagnosis:
+    from oelm_core.launch.shared_folder import lock_problem, network_of
+
+    network, problem = network_of(existing), lock_problem(existing)
+    found = f"runs are kept in {folder / 'runs'}" + (f", on a network file system ({network})" if network else "")
+    if problem is None:
+        return Diagnosis("home", "good", found)
+    fix = "runs are safe there, but the ledger may lose lines and `oelm tune`, `oelm data prepare` are refused"
+    return Diagnosis("home", "warn", f"{found}; locks: {problem}", fix)
 
 
 def _ledger() -> Iterator[Diagnosis]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterable, Iterator
+
+from oelm_core.plain_text import visible
 
 
 class LabError(Exception):
@@ -53,17 +54,16 @@ def refusing(what: str) -> Iterator[None]:
         raise Refused(f"{what}: {error.strerror or error}.") from None
 
 
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _LONGEST = 2000
 
 
 def one_line(text: str) -> str:
-    """Text of somebody's file as part of a line: breaks and control characters are written out, not obeyed.
+    """Text of somebody's file as part of a sentence: nothing in it is obeyed, and it is no longer than somebody reads.
 
     >>> one_line("a" + chr(10) + "b" + chr(27) + "[31m")
     'a\\\\nb\\\\x1b[31m'
     """
-    shown = _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+    shown = visible(text)
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST // 2]} ... {shown[-_LONGEST // 2 :]}"
 
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from oelm_core import formatting
-from oelm_core.config import Experiment, build_experiment, layer_numbers
+from oelm_core.config import Experiment, build_experiment
 from oelm_core.config.limits import known_examples, steps_in_epochs
 from oelm_core.devices.card import device_kind
 from oelm_core.errors import LabError
 from oelm_core.method.flops import StepSizes, expected
-from oelm_core.registry import family_of
+from oelm_core.method.parameter_count import parameters
 from oelm_core.runs.schema import Result
 from oelm_core.runs.store import Run
 
@@ -40,6 +40,8 @@ class Cost:
     memory_from: str
     parameters: int | None = None
     frozen: int | None = None
+    together: str = ""
+    """What several cards bring, where they were asked for: `oelm_core.scaling` knows."""
 
 
 def estimate(
@@ -51,45 +53,22 @@ def estimate(
     """
     usable = [run for run in runs if device_kind(run.devices) == on and not run.imported]
     step_times = {run.id: found for run in usable if (found := _step_time(run, (paces or {}).get(run.id))) is not None}
-    alike = [run for run in usable if _alike(run, experiment)]
-    steps, steps_from = _steps(experiment, alike)
-    seconds = _time(experiment, steps, alike, [run for run in usable if run.id in step_times], step_times, on)
-    return Cost(steps, steps_from, *seconds, *_memory(experiment, alike, on), *parameters(experiment))
+    same = [run for run in usable if alike(run, experiment)]
+    steps, steps_from = _steps(experiment, same)
+    seconds = _time(experiment, steps, same, [run for run in usable if run.id in step_times], step_times, on)
+    return Cost(steps, steps_from, *seconds, *_memory(experiment, same, on), *parameters(experiment))
 
 
 # -- by arithmetic on the preset --------------------------------------------------------------------------------------
 
 
-def parameters(experiment: Experiment) -> tuple[int | None, int | None]:
-    """(total, frozen) by arithmetic on the shape; None where the preset does not say it.
-
-    A peer such as LoRA adds weights of its own and freezes most others: only the network's own total is known then.
-    """
-    shape = experiment.model.shape
-    if shape is None:
-        return None, None
-    d, ff = shape.d_model, shape.d_ff
-    family = family_of(experiment.arch)
-    bias = d if family.qk_bias else 0
-    projections = 4 * (d * d + bias)
-    layer = projections + 2 * d * ff + ff + d + 4 * d
-    total = shape.vocab * d + shape.positions * d + shape.layers * layer
-    classes = experiment.data.classes or 0
-    total += 2 * d if family.language else 4 * d + d * d + d + d * classes + classes
-    of_layer = sum(name in experiment.method.freeze for name in ("query", "key")) * (d * d + bias)
-    of_layer += (2 * d * ff + ff + d) * ("ffn" in experiment.method.freeze)
-    if experiment.method.peer is not None:
-        return total, None
-    return total, of_layer * len(layer_numbers(experiment.method.layers, shape.layers))
-
-
-def flops_per_step(experiment: Experiment) -> float | None:
-    """Of one optimiser step, every sequence counted at full length; None where the preset has no shape."""
+def flops_per_step(experiment: Experiment, length: int | None = None) -> float | None:
+    """Of one optimiser step, every sequence at full length unless said; None where the preset has no shape."""
     shape, data, train = experiment.model.shape, experiment.data, experiment.train
     if shape is None:
         return None
     network = shape.model_dump(exclude={"positions"})
-    sizes = StepSizes(**network, batch=train.batch_size, length=data.max_length)
+    sizes = StepSizes(**network, batch=train.batch_size, length=length or data.max_length)
     frozen = {"query", "key"} <= set(experiment.method.freeze) and experiment.method.layers == "all"
     classifier = data.classes is not None
     return float(sum(expected(sizes, frozen=frozen, classifier=classifier).values()) * train.accumulate)
@@ -99,7 +78,8 @@ def bytes_needed(experiment: Experiment) -> float | None:
     """Weights, gradients, Adam's moments, and what the backward pass keeps of a full batch, all in fp32.
 
     Kept per token and layer: about 8 rows of d_model (both norms and what enters them, query, key, value, the mixed
-    values) and 2 of d_ff (around the activation). Logits are left out (they are made in chunks), and so are the room
+    values) and 2 of d_ff (around the activation); with checkpoint_activations of one layer at a time, and of the others
+    what enters them. Logits are left out (they are made in chunks), and so are the room
     that torch and a driver take for themselves and the attention weights that a slow kernel would keep.
     """
     count, frozen = parameters(experiment)
@@ -108,8 +88,11 @@ def bytes_needed(experiment: Experiment) -> float | None:
         return None
     weights = count * FLOAT + (count - frozen) * (FLOAT + ADAM)
     tokens = experiment.train.batch_size * experiment.data.max_length
-    kept = tokens * shape.layers * (8 * shape.d_model + 2 * shape.d_ff) * FLOAT
-    return float(weights + kept)
+    of_layer = 8 * shape.d_model + 2 * shape.d_ff
+    rows = shape.layers * of_layer
+    if experiment.train.checkpoint_activations:
+        rows = shape.layers * shape.d_model + of_layer
+    return float(weights + tokens * rows * FLOAT)
 
 
 # -- by earlier runs --------------------------------------------------------------------------------------------------
@@ -205,7 +188,8 @@ def _runs(count: int) -> str:
     return "an earlier run" if count == 1 else f"{count} earlier runs"
 
 
-def _alike(run: Run, experiment: Experiment) -> bool:
+def alike(run: Run, experiment: Experiment) -> bool:
+    """Whether a run's steps are of the same model, data and batch."""
     if run.family != experiment.family or run.dataset != experiment.data.name:
         return False  # cheap questions first: the rest needs run.json
     same = {
@@ -213,6 +197,8 @@ def _alike(run: Run, experiment: Experiment) -> bool:
         "data.max_length": experiment.data.max_length,
         "train.batch_size": experiment.train.batch_size,
         "train.accumulate": experiment.train.accumulate,
+        "train.checkpoint_activations": experiment.train.checkpoint_activations,
+        "train.shard": experiment.train.shard,
     }
     return all(run.setting(key) == value for key, value in same.items())
 

@@ -129,6 +129,17 @@ def with_spread(mean: float, spread: float | None, show: Callable[[float], str])
     return f"{text.removesuffix(' ' + unit)} ± {number} {unit}" if unit else f"{text} ± {number}"
 
 
+def measured(mean: float, spread: float | None, show: Callable[[float], str]) -> str:
+    """With a spread that can be seen: nothing is said to vary by 0.
+
+    >>> measured(87874.0, 0.0, whole), measured(87874.0, 25.0, whole), measured(1 << 20, 35.0, size)
+    ('87,874', '87,874 ± 25', '1.0 MiB')
+    """
+    text = show(mean)
+    hidden = spread is None or text in (show(mean + spread), show(mean - spread))
+    return text if hidden else with_spread(mean, spread, show)
+
+
 def whole(value: float) -> str:
     """
     >>> whole(109484547)

@@ -17,9 +17,12 @@ NO_RESULT: dict[str, tuple[str, ...]] = {
     "model": ("path",),
     "data": ("path", "tokenizer", "train_examples", "eval_examples"),
     "method": ("name",),
-    "train": ("threads", "log_every", "samples", "attention_stats", "keep_checkpoints", "checkpoint_every"),
+    "train": (
+        *("threads", "log_every", "samples", "attention_stats", "keep_checkpoints", "checkpoint_every"),
+        *("checkpoint_activations", "shard"),
+    ),
 }
-"""Labels, paths and settings that cannot change a result, by section."""
+"""Labels, paths and settings that cannot change a result (threads and shards: beyond rounding), by section."""
 
 
 def config_hash(config: Mapping[str, Any]) -> str:

@@ -28,11 +28,18 @@ class Family:
     """What a network without a tokenizer of its own reads text with."""
 
 
+DECODERS = (
+    *("gpt2", "llama", "qwen3", "qwen2", "mistral", "olmo2", "gemma"),
+    *("gpt_neox", "opt", "gpt_bigcode", "phi", "phi3"),
+)
+"""Causal models as transformers names them, each tried; a folder may hold another."""
+
 FAMILIES = {
     family.name: family
     for family in (
         Family("bert", "BERT", ("bert", "roberta"), start="pretrained", language=False, qk_bias=True),
         Family("gpt", "GPT", ("gpt",), start="scratch", language=True, qk_bias=False, tokenizer="gpt2"),
+        Family("decoder", "Decoder", DECODERS, start="scratch", language=True, qk_bias=False, tokenizer="gpt2"),
     )
 }
 

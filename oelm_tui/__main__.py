@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 
+from oelm_tui import streams
+
 
 def main() -> None:
     """Bare `oelm` and `oelm --readonly` on a terminal go straight to the screen: a sixth of its start-up saved."""
-    if set(sys.argv[1:]) <= {"--readonly"} and sys.stdin.isatty() and sys.stdout.isatty():
+    streams.prepare()
+    if set(sys.argv[1:]) <= {"--readonly"} and streams.at_a_terminal() and not streams.is_dumb():
         from oelm_tui.app import run_app
 
         run_app(presets=None, readonly="--readonly" in sys.argv)

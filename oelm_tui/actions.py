@@ -12,6 +12,9 @@ from functools import partial
 from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.dom import DOMNode
+from textual.screen import Screen
+
+from oelm_tui import glyphs
 
 
 @dataclass(frozen=True)
@@ -45,20 +48,23 @@ class Action:
 
 ACTIONS: tuple[Action, ...] = (
     Action("launch", "l", "Launch", "Start the preset under the cursor, or all marked ones", hint=1, writes=True),
+    Action("demo", "d", "Demo", "Train the two-minute demo on the processor", writes=True),
     Action("compare", "c", "Compare", "Compare the marked runs, or the run's arm with its baseline", hint=2),
     Action("do('stop')", "s", "Stop", "Checkpoint and stop the run (or the marked ones)", hint=4, writes=True),
     Action("do('kill')", "K", "Kill", "End the run at once, without a checkpoint", writes=True),
     Action("do('resume')", "r", "Resume", "Continue from the newest complete checkpoint", hint=5, writes=True),
     Action("do('delete')", "delete,D", "Delete", "Delete the run's folder; never a live one", writes=True),
     Action("compare(True)", "e", "Export", "Write the comparison of what is marked to a file", hint=7),
-    Action("filter", "slash", "Filter", 'Filter runs: state:running family:gpt lr>=1e-3 "tiny"', hint=3),
+    Action("filter", "slash", "Filter", "Filter the presets, the runs or the text that has the focus", hint=3),
     Action("sort", "o", "Sort", "Sort runs by the next column; a click on a heading does too"),
-    Action("mark", "space", "Mark", "Mark or unmark what is under the cursor"),
-    Action("unmark", "escape", "Clear", "Clear the filter and all marks"),
-    Action("note", "t", "Tag, note", "Write tags and a note on the run", writes=True),
+    Action("mark", "space", "Mark", "Mark or unmark; curves of marked runs are drawn together"),
+    Action("unmark", "escape", "Clear", "Clear the filter and all marks; from a card back to the presets"),
+    Action("note", "t", "Tag, note", "Name, tags and note of the run; tags of all marked ones", writes=True),
+    Action("rename", "n", "Rename", "Give the run a name of its own; its folder keeps its id", writes=True),
+    Action("columns", "O", "Columns", "Choose the columns of the runs table"),
     Action("copy_id", "y", "Copy id", "Copy the run's id through the terminal"),
     Action("copy_path", "p", "Copy path", "Show and copy the run's folder path"),
-    Action("full_log", "f", "Full log", "The run's log over the whole screen", hint=8),
+    Action("full_log", "f", "Full log", "The log over the whole screen; marked runs: theirs by time", hint=8),
     Action("seen", "a", "Seen", "Clear the run's attention mark"),
     Action("step_pane(1)", "tab", "Pane", "Next pane", group="Moving", hint=6),
     Action("step_pane(-1)", "shift+tab", "Back", "Previous pane", group="Moving"),
@@ -75,59 +81,84 @@ ACTIONS: tuple[Action, ...] = (
     Action("page(1)", "pagedown", "Page down", "One page down", where="lines", group="Moving", palette=False),
     Action("move(-1000000)", "home", "Top", "To the first line", where="lines", group="Moving", palette=False),
     Action("move(1000000)", "end,G", "End", "To the last line", where="lines", group="Moving", palette=False),
-    Action("choose", "enter", "Open", "Open the run, launch the preset", where="table", group="Moving", palette=False),
+    Action("choose", "enter", "Open", "Open the run, the preset's card", where="table", group="Moving", palette=False),
     Action("fold", "left", "Fold", "Fold a group of presets", where="presets", group="Moving", palette=False),
     Action("unfold", "right", "Unfold", "Unfold a group of presets", where="presets", group="Moving", palette=False),
-    Action("chart('quantity')", "v", "Next curve", "Validation, training loss, rate, step time", group="Curves"),
+    Action("chart('quantity')", "v", "Next curve", "Four at once, then one after the other", group="Curves"),
     Action("chart('x')", "x", "x axis", "Step, time or tokens", group="Curves"),
     Action("chart('log')", "g", "Log scale", "Linear or logarithmic y", group="Curves"),
-    Action("chart('smooth')", "m", "Smoothing", "Off, 0.6, 0.9, 0.97, 0.99", group="Curves"),
+    Action("chart('smooth')", "m", "Smoothing", "What fits the points, off, 0.6, 0.9, 0.97, 0.99", group="Curves"),
     Action("chart('baseline')", "b", "Baseline", "Show the baseline's curve too", group="Curves"),
     Action("chart('cursor_left')", "left", "Cursor left", "Values further left", where="curves", group="Curves"),
     Action("chart('cursor_right')", "right", "Cursor right", "Values further right", where="curves", group="Curves"),
     Action("chart('zoom_in')", "plus,equals_sign", "Zoom in", "Around the cursor", where="curves", group="Curves"),
     Action("chart('zoom_out')", "minus", "Zoom out", "Wider", where="curves", group="Curves"),
     Action("chart('reset')", "0", "All", "The whole curve, no cursor", where="curves", group="Curves"),
+    Action("end_process", "X", "End process", "End your process", where="devices", group="Devices", writes=True),
     Action("log('up')", "up,k", "Up", "One line up", where="log", group="Log", palette=False),
     Action("log('down')", "down,j", "Down", "One line down", where="log", group="Log", palette=False),
     Action("log('page_up')", "pageup,b", "Page up", "One page up", where="log", group="Log", palette=False),
     Action("log('page_down')", "pagedown", "Page down", "One page down", where="log", group="Log", palette=False),
     Action("log('top')", "home", "Top", "The beginning of the log", where="log", group="Log", palette=False),
-    Action("log('end')", "end,G", "Follow", "The end of the log, following it", where="log", group="Log"),
-    Action("log('search')", "slash", "Search", "Find text; lower case finds any case", where="log", group="Log"),
+    Action("log('end')", "end,G", "Follow", "The end of the log, following it", where="log", group="Log", hint=6),
+    Action("log('left')", "left", "Left", "Back to the left in long lines", where="log", group="Log", palette=False),
+    Action("log('right')", "right", "Right", "More of long lines", where="log", group="Log", palette=False),
+    Action("log('search')", "slash", "Search", "Find text; lower case: any case", where="log", group="Log", hint=1),
     Action("close_search", "escape", "No search", "Leave the search field", where="search", group="Log", palette=False),
-    Action("log('next')", "n", "Next hit", "Next line with the text", where="log", group="Log"),
+    Action("log('next')", "n", "Next hit", "Next line with the text", where="log", group="Log", hint=2),
     Action("log('previous')", "N", "Previous hit", "Previous line with the text", where="log", group="Log"),
-    Action("log('only')", "F", "Hits only", "Show only lines with the text", where="log", group="Log"),
-    Action("log('wrap')", "w", "Wrap", "Wrap long lines, or cut them", where="log", group="Log"),
+    Action("log('only')", "F", "Hits only", "Show only lines with the text", where="log", group="Log", hint=3),
+    Action("log('wrap')", "w", "Wrap", "Wrap long lines, or cut them", where="log", group="Log", hint=5),
     Action("log('colours')", "C", "Colours", "Keep or strip the log's own colours", where="log", group="Log"),
-    Action("log('error')", "E", "To the error", "Jump to the newest traceback or error", where="log", group="Log"),
-    Action("dismiss", "escape,q,f", "Back", "Back from the full log", where="full_log", group="Log"),
+    Action(
+        "log('error')",
+        "E",
+        "To the error",
+        "To the newest error; again: the one before",
+        where="log",
+        group="Log",
+        hint=4,
+    ),
+    Action("dismiss", "escape,q,f", "Back", "Back from the full log", where="full_log", group="Log", hint=7),
     Action("go", "ctrl+s,f5", "Launch", "Start what the right side shows", where="launch", group="Launch"),
     Action("copy", "ctrl+y", "Copy command", "Copy the headless command", where="launch", group="Launch"),
     Action("choose_device", "space", "Device", "Choose the device; cards add up", where="launch", group="Launch"),
+    Action("complete", "tab", "Complete", "Complete a setting's key or value", where="settings", group="Launch"),
     Action("dismiss", "escape,q", "Back", "Back, starting nothing", where="launch", group="Launch"),
-    Action("turn(-1)", "left", "Previous", "Previous group", where="compare", group="Compare", hint=1),
-    Action("turn(1)", "right", "Next", "Next group: data set or model", where="compare", group="Compare", hint=2),
-    Action("part(1)", "tab", "Part", "Result, curves or fairness", where="compare", group="Compare"),
+    Action(
+        "turn(-1)", "left", "Previous table", "Previous data set or model", where="compare", group="Compare", hint=1
+    ),
+    Action("turn(1)", "right", "Next table", "Next data set or model", where="compare", group="Compare", hint=2),
+    Action("part(1)", "tab", "Next part", "Result, curves or fairness", where="compare", group="Compare", hint=3),
     Action("other_pair", "o", "Other arms", "Bring in the arms not shown", where="compare", group="Compare"),
     Action("baseline", "b", "Baseline", "Take the next arm as the baseline", where="compare", group="Compare"),
-    Action("samples", "t", "Samples", "Generated text side by side", where="compare", group="Compare", hint=3),
-    Action("export", "e", "Export", "Write what is on the screen to a file", where="compare", group="Compare", hint=4),
-    Action("copy", "y", "Copy", "Copy the Markdown through the terminal", where="compare", group="Compare", hint=5),
+    Action("samples", "t", "Samples", "Generated text side by side", where="compare", group="Compare", hint=4),
+    Action("export", "e", "Export", "Write what is on the screen to a file", where="compare", group="Compare", hint=5),
+    Action("copy", "y", "Copy", "Copy the Markdown through the terminal", where="compare", group="Compare", hint=6),
     Action("chart('quantity')", "v", "Next curve", "Metric, loss, training loss", where="compare", group="Compare"),
     Action("chart('log')", "g", "Log scale", "Linear or logarithmic y", where="compare", group="Compare"),
-    Action("dismiss", "escape,q", "Back", "Back to the home screen", where="compare", group="Compare", hint=6),
+    Action("dismiss", "escape,q", "Back", "Back to the home screen", where="compare", group="Compare", hint=7),
     Action("dismiss", "escape,q,t", "Back", "Back from the samples", where="samples", group="Compare"),
-    Action("dismiss(True)", "y", "Yes", "Do what a question asks", where="question", group="Dialogs", palette=False),
-    Action("dismiss(False)", "escape,n", "No", "Change nothing", where="question", group="Dialogs", palette=False),
+    Action("answer('y')", "y", "Yes", "Do what a question asks", where="question", group="Dialogs", palette=False),
+    Action("answer('K')", "K", "Kill", "Yes, where it asks for K", where="question", group="Dialogs", palette=False),
+    Action("answer('D')", "D", "Delete", "Yes, where it asks for D", where="question", group="Dialogs", palette=False),
+    Action("answer('X')", "X", "End", "Yes, where it asks for X", where="question", group="Dialogs", palette=False),
+    Action("answer('n')", "n", "No", "Change nothing", where="question", group="Dialogs", palette=False),
+    Action("dismiss(False)", "escape", "Cancel", "Change nothing", where="question", group="Dialogs", palette=False),
     Action("dismiss", "escape", "Cancel", "Close a form, saving nothing", where="form", group="Dialogs", palette=False),
+    Action(
+        "choose_column", "space", "Choose", "Put a column in, or out", where="columns", group="Dialogs", palette=False
+    ),
+    Action("dismiss", "escape,q,O", "Close", "Close the columns", where="columns", group="Dialogs", palette=False),
     Action("dismiss", "escape,q,question_mark", "Close", "Close this", where="help", group="Dialogs", palette=False),
     Action("help", "question_mark", "Help", "All keys", where="app", group="Lab", hint=10),
-    Action("command_palette", "ctrl+p", "Commands", "Find any action", where="app", group="Lab", hint=9, palette=False),
+    Action(
+        "command_palette", "ctrl+p", "Find", "Anything by any word", where="app", group="Lab", hint=9, palette=False
+    ),
     Action("next_theme", "T", "Theme", "Dark, light, 16 colours dark, 16 colours light", where="app", group="Lab"),
-    Action("toggle_bell", "B", "Bell", "Ring the terminal's bell when a run needs a look", where="app", group="Lab"),
-    Action("toggle_toasts", "M", "Messages", "Show a message when a run needs a look", where="app", group="Lab"),
+    Action("toggle_bell", "B", "Bell", "Ring when a run ends or needs a look", where="app", group="Lab"),
+    Action("toggle_toasts", "M", "Messages", "Say when a run ends or needs a look", where="app", group="Lab"),
+    Action("try_notify", "ctrl+n", "Try notify", "Run settings.yaml's command for this run", where="app", group="Lab"),
     Action("reload", "ctrl+r", "Reload presets", "Read the preset files again", where="app", group="Lab"),
     Action("suspend_process", "ctrl+z", "Suspend", "To the shell; fg comes back", where="app", group="Lab"),
     Action("quit", "q,ctrl+q", "Quit", "Leave; runs continue", where="app", group="Lab", hint=11),
@@ -160,6 +191,22 @@ def bound_to(node: DOMNode) -> Iterator[Action]:
         for binding in vars(owner).get("BINDINGS", ()):
             if isinstance(binding, Binding) and binding.id in BY_ID:
                 yield BY_ID[binding.id]
+
+
+def owner_of(screen: Screen[object], action: Action) -> DOMNode | None:
+    """Who on a screen answers to an action's key: the app, the screen, or a widget on it."""
+    nodes = (screen.app, screen, *screen.walk_children())
+    return next((node for node in nodes if action in bound_to(node)), None)
+
+
+def groups_here(screen: Screen[object]) -> list[str]:
+    """Titles of the keys' groups, those of what has the focus and of the screen first."""
+    here: list[str] = []
+    node: DOMNode | None = screen.focused or screen
+    while node is not None:
+        here += [action.group for action in bound_to(node) if action.group != "Moving"]
+        node = node.parent
+    return list(dict.fromkeys([*here, *(action.group for action in ACTIONS)]))
 
 
 class ActionPalette(Provider):
@@ -207,8 +254,13 @@ _KEY_NAMES = {
 }
 
 
+_ARROWS = {"left": "←", "right": "→", "up": "↑", "down": "↓"}
+
+
 def shown_key(key: str) -> str:
-    """A key as people write it: ^p, shift+tab, /."""
+    """A key as people write it: ^p, shift+tab, /. An arrow, lest `left Previous` be read as words."""
     if key.startswith("ctrl+"):
         return "^" + key[5:]
+    if key in _ARROWS and not glyphs.signs.ascii_only:
+        return _ARROWS[key]
     return _KEY_NAMES.get(key, key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from oelm_core.report import FORMATS
+from oelm_tui import streams
 
 *_most, _last = (one.title for one in FORMATS.values())
 # name -> (module under oelm_tui.commands, its line in --help). Kept here so that --help imports none of them.
@@ -26,10 +28,13 @@ COMMANDS = {
     "resume": ("runs", "Continue from a run's newest checkpoint."),
     "delete": ("runs", "Delete a run's folder."),
     "evaluate": ("evaluate", "Score a finished run's best checkpoint on other text."),
+    "generate": ("generate", "Continue a text with the language models of runs."),
+    "publish": ("publish", "Write a finished run's model for others, with its model card."),
     "compare": ("compare", "Compare arms with their baseline: table, verdicts, fairness."),
     "export": ("compare", f"Write a comparison as {', '.join(_most)} or {_last}."),
+    "mirror": ("mirror", "Bring the curves of runs to TensorBoard, W&B, Trackio or MLflow."),
     "calibrate": ("calibrate", "Compare a preset with itself: false alarms, and how its seeds spread."),
-    "import": ("runs", "Turn output folders of the author's scripts into read-only runs."),
+    "import": ("runs", "Turn outputs of the author, a Trainer, TensorBoard, W&B or MLflow into read-only runs."),
     "gpus": ("machine", "Show the GPUs, who is on them, and the machine's load."),
     "data": ("data", "List datasets; `data prepare NAME` tokenises one, `data tokenizer` makes a tokenizer."),
     "doctor": ("machine", "Check the machine, and say how to fix what is missing."),
@@ -65,7 +70,7 @@ class LazyCommands(TyperGroup):
 
 
 # rich_markup_mode=None: rich's help pages would double the time of --help
-app = typer.Typer(cls=LazyCommands, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(cls=LazyCommands, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 @app.callback(invoke_without_command=True)
@@ -85,9 +90,16 @@ def oelm(
 
         print(f"oelm {__version__}")
     elif ctx.invoked_subcommand is None:
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        if not streams.at_a_terminal():
             print(ctx.get_help())
             return
+        if streams.is_dumb():
+            from oelm_core.errors import Refused
+
+            raise Refused(
+                f"the screen needs a terminal that can move its cursor, and TERM is '{os.environ.get('TERM', '')}'; "
+                "set TERM, for example to xterm-256color, or use the commands: oelm --help."
+            )
         from oelm_tui.app import run_app
 
         run_app(presets=presets, readonly=readonly)
@@ -95,19 +107,31 @@ def oelm(
 
 def main() -> None:
     """Runs the command; an error for the user is one sentence on stderr and its exit code."""
+    streams.prepare()
+    with streams.to_the_last_word():
+        _run_command()
+
+
+def _run_command() -> None:
     from oelm_core.errors import LabError
 
     try:
         code = app(standalone_mode=False)  # what a command exits with: 130 after Ctrl-C
+        sys.stdout.flush()
         if isinstance(code, int) and code:
             sys.exit(code)
+    except BrokenPipeError:
+        raise
     except LabError as error:
         fail(str(error), error.exit_code)
     except Exception as error:
         exit_code = getattr(error, "exit_code", None)  # click's own errors: usage, bad option
         if isinstance(error.__cause__, KeyboardInterrupt):  # as older versions of typer hand it on
             sys.exit(130)
-        if exit_code is None:
+        if exit_code is None and streams.is_full(error):
+            streams.forget_output()
+            fail(f"cannot write: {getattr(error, 'strerror', error)}.", 4)
+        elif exit_code is None:
             _unexpected(error)
         elif exit_code:
             fail(error.format_message() if hasattr(error, "format_message") else str(error), exit_code)

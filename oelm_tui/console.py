@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from oelm_tui import streams
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,12 +20,20 @@ def console() -> Console:
     """Rich's console. Into a pipe it is wide, so that no cell is cut."""
     from rich.console import Console
 
+    class Printer(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the process itself, with 1
+
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(width=200 if piped else None, highlight=False, soft_wrap=False)
+    out = Printer(width=200 if piped else None, highlight=False, soft_wrap=False)
+    out.width = max(out.width, streams.NARROWEST)
+    return out
 
 
 def print_json(content: Any) -> None:
-    print(json.dumps(content, indent=1, ensure_ascii=False))
+    from oelm_core.plain_text import json_text
+
+    print(json_text(content, ascii_only=not streams.speaks_unicode()))
 
 
 def note(sentence: str) -> None:
@@ -34,11 +43,11 @@ def note(sentence: str) -> None:
     print(f"oelm: {one_line(sentence)}", file=sys.stderr)
 
 
-def write_file(path: Path, text: str) -> None:
+def write_file(path: Path, content: str | bytes) -> None:
     from oelm_core.errors import Refused
 
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise Refused(f"cannot write {path}: {error.strerror}.") from None
 
@@ -46,7 +55,7 @@ def write_file(path: Path, text: str) -> None:
 def print_once_or_watch(show: Callable[[], object], watch: bool, *, clear: bool) -> None:
     """Prints; to `watch` it again every two seconds until Ctrl-C, each time on a clear screen where that is wanted."""
     while True:
-        if watch and clear:
+        if watch and clear and streams.can_move_cursor():
             print("\033[H\033[2J", end="")
         show()
         if not watch:
@@ -68,7 +77,9 @@ def print_table(
     from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 
-    out, cells = console(), [list(row) for row in rows]
+    from oelm_core.plain_text import visible
+
+    out, cells = console(), [[visible(cell) for cell in row] for row in rows]
     widths = {name: max([cell_len(name), *(cell_len(row[at]) for row in cells)]) for at, name in enumerate(columns)}
     shown = _fitting(list(columns), widths, drop, out.width)
     rest = sum(widths[name] + 2 for name in shown[:-1])

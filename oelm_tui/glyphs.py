@@ -30,8 +30,10 @@ class Signs:
     up, down, dot, ellipsis = "↑", "↓", "·", "…"
     good, warn, bad, note = "✔", "⚠", "✗", "·"
     spread, borrowed = "±", "†"
-    arms = ("●", "▲", "■", "◆")
-    bar_steps, spark = " ▏▎▍▌▋▊▉█", " ▁▂▃▄▅▆▇█"
+    saved, let_go = "◇", "┊"
+    arms = ("●", "▲", "■", "◆", "○", "△", "□", "▼")
+    bar_steps, spark, track = " ▏▎▍▌▋▊▉█", " ▁▂▃▄▅▆▇█", "░"
+    more_left, more_right = "‹", "›"
 
     def state(self, name: str) -> str:
         return _STATES.get(name, _STATES["unknown"])[1 if self.ascii_only else 0]
@@ -45,8 +47,10 @@ class AsciiSigns(Signs):
     up, down, dot, ellipsis = "^", "v", "-", "~"
     good, warn, bad, note = "+", "!", "x", "-"
     spread, borrowed = "+-", "*"
-    arms = ("*", "o", "x", "+")
-    bar_steps, spark = " #", " .:-=+*#@"
+    saved, let_go = "c", "!"
+    arms = ("*", "o", "x", "+", "@", "%", "&", "=")
+    bar_steps, spark, track = " #", " .:-=+*#@", "-"
+    more_left, more_right = "<", ">"
 
 
 def state_role(name: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from textual.message import Message
 
 from oelm_tui.snapshots.detail import Detail
+from oelm_tui.snapshots.preset_card import ShownCard
 from oelm_tui.snapshots.sampler import LabSnapshot
 
 
@@ -29,3 +30,10 @@ class DetailRead(Newest):
     """The selected run's files, as read just now."""
 
     detail: Detail
+
+
+@dataclass
+class CardRead(Newest):
+    """The card of the preset under the cursor, with what is known by now."""
+
+    shown: ShownCard

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from oelm_core.metric import METRICS
 
-Fields = Mapping[str, Any]
-"""What is known of one run: lower-case names to text, numbers or lists of text; `text` holds what free words search."""
+
+class Fields(Protocol):
+    """What is known of a run by lower-case names: text, numbers, lists of text; `text` is what free words search."""
+
+    def get(self, key: str, /) -> Any: ...
+
+
+AnyFields = TypeVar("AnyFields", bound=Fields)
 
 _TERM = re.compile(
     r"""\s*(?P<no>-)?(?:
@@ -30,6 +36,9 @@ SHORT = {"data": "dataset", "dev": "device", "is": "state"} | {one.short.lower()
 """Other ways to say a field."""
 
 
+Test = Callable[[Fields], bool]
+
+
 @dataclass(frozen=True)
 class Term:
     negated: bool
@@ -38,20 +47,31 @@ class Term:
     op: str
     value: str
 
-    def matches(self, fields: Fields) -> bool:
-        return self._holds(fields) != self.negated
+    def test(self) -> Test:
+        """What the term asks of a run, with everything worked out that is the same for all of them."""
+        holds = self._positive()
+        return (lambda fields: not holds(fields)) if self.negated != (self.op == "!=") else holds
 
-    def _holds(self, fields: Fields) -> bool:
+    def _positive(self) -> Test:
+        key, value = self.key or "text", self.value
         if not self.key:
-            return self.value in str(fields.get("text", "")).lower()
-        found = fields.get(self.key)
+            return lambda fields: value in (fields.get("text") or "").lower()
         if self.op in _ORDERS:
-            bound = _number(self.value)
-            value = _number(found)
-            return bound is not None and value is not None and _ORDERS[self.op](value, bound)
-        wanted = self.value.split(",")
-        holds = any(_says(found, part) for part in wanted)
-        return not holds if self.op == "!=" else holds
+            order, bound = _ORDERS[self.op], _number(value)
+
+            def in_order(fields: Fields) -> bool:
+                number = _number(fields.get(key))
+                return bound is not None and number is not None and order(number, bound)
+
+            return in_order
+        wanted = [(part, _number(part)) for part in value.split(",")]
+
+        def says(fields: Fields) -> bool:
+            found = fields.get(key)
+            text = found.lower() if isinstance(found, str) else ""
+            return any(part in text if text and part else _says(found, part, number) for part, number in wanted)
+
+        return says
 
 
 @dataclass(frozen=True)
@@ -62,7 +82,14 @@ class Query:
     problem: str = ""
 
     def matches(self, fields: Fields) -> bool:
-        return all(term.matches(fields) for term in self.terms)
+        return all(term.test()(fields) for term in self.terms)
+
+    def among(self, runs: Sequence[AnyFields]) -> list[AnyFields]:
+        """Those that match, in their order."""
+        found = list(runs)
+        for term in self.terms:
+            found = list(filter(term.test(), found))
+        return found
 
 
 def parse(text: str) -> Query:
@@ -97,19 +124,20 @@ def _term(match: re.Match[str]) -> Term | None:
     return Term(negated, "", ":", words) if words else None
 
 
-def _says(found: Any, wanted: str) -> bool:
+def _says(found: Any, wanted: str, number: float | None) -> bool:
     """Numbers by value, text by what it contains, lists by any of theirs."""
     if isinstance(found, (list, tuple)):
-        return any(_says(item, wanted) for item in found)
+        return any(_says(item, wanted, number) for item in found)
     if found is None:
         return wanted in ("none", "-")
     if isinstance(found, (int, float)) and not isinstance(found, bool):
-        number = _number(wanted)
         return number is not None and float(found) == number
     return bool(wanted) and wanted in str(found).lower()
 
 
 def _number(value: Any) -> float | None:
+    if type(value) in (float, int):
+        return float(value)
     if isinstance(value, str) and value and value[-1] in "kKmM" and value[:-1]:
         scale = {"k": 1e3, "m": 1e6}[value[-1].lower()]
         inner = _number(value[:-1])

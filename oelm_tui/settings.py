@@ -17,11 +17,13 @@ class Settings(Struct, frozen=True):
     """Say so in a corner of the screen, too."""
     log_colours: bool = True
     """Show the colours that a log brings along."""
+    columns: list[str] | None = None
+    """Of the runs table, besides those always there; all that find room unless chosen."""
 
     @classmethod
     def read(cls, home: Path) -> Settings:
         """Missing, broken or foreign files give the defaults."""
-        return read_record(home / "tui.json", cls) or cls()
+        return read_record(home / "tui.json", cls, follow=True) or cls()
 
     def write(self, home: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)

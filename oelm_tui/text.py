@@ -5,8 +5,11 @@ Widths are what a terminal shows: a Chinese character takes two columns.
 
 from __future__ import annotations
 
+import functools
 import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from rich.cells import cell_len, set_cell_size
 
@@ -31,6 +34,29 @@ class Column:
     right: bool = False
     keep: int = 100
     grow: bool = False
+    optional: bool = False
+    """Takes no room while no row has anything in it."""
+    about: str = ""
+    """What it shows, for who chooses columns."""
+
+
+class LazyRows(Sequence["Row"]):
+    """Rows that are made when somebody looks at them: of ten thousand a screen shows forty."""
+
+    def __init__(self, keys: list[str], make: Callable[[int], Row]) -> None:
+        self.keys, self._make = keys, make
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Row]: ...
+    def __getitem__(self, place: int | slice) -> Row | list[Row]:
+        if isinstance(place, slice):
+            return [self._make(number) for number in range(*place.indices(len(self.keys)))]
+        return self._make(range(len(self.keys))[place])
 
 
 @dataclass(frozen=True)
@@ -42,6 +68,11 @@ class Row:
     role: str = ""
     spill: str = ""
     """A column whose words go over the row's empty cells when it found no room itself."""
+
+    @functools.cached_property
+    def widths(self) -> dict[str, int]:
+        """Of each cell's text."""
+        return {key: width_of(cell) for key, cell in self.cells.items()}
 
 
 def spans_of(cell: Cell) -> tuple[Span, ...]:
@@ -78,6 +109,17 @@ def fit(cell: Cell, width: int, right: bool = False) -> Line:
     return kept
 
 
+def joined(line: Line) -> Line:
+    """The same line with neighbours of one role in one piece."""
+    pieces: Line = []
+    for text, role in line:
+        if pieces and pieces[-1][1] == role:
+            pieces[-1] = (pieces[-1][0] + text, role)
+        else:
+            pieces.append((text, role))
+    return pieces
+
+
 def heading(words: str) -> Line:
     return [(words, "title")]
 
@@ -105,6 +147,32 @@ def wrapped(words: str, width: int, role: str = "", indent: str = "  ") -> list[
             parts = ["".join(text for text, _ in line) for line in folded([(paragraph, "")], room + 1)]
         lines += [[(indent + part, role)] for part in parts]
     return lines
+
+
+def windowed(line: Line, left: int, width: int) -> Line:
+    """The columns of a line from `left` on, at most `width` of them."""
+    found: Line = []
+    at = 0
+    for text, role in line:
+        size = cell_len(text)
+        start, end = max(0, left - at), min(size, left + width - at)
+        at += size
+        if start < end:
+            found.append((text[start:end] if size == len(text) else _columns(text, start, end), role))
+    return found
+
+
+def _columns(text: str, start: int, end: int) -> str:
+    """A part of a text that has wide characters; one that is cut through is left blank."""
+    part, at = "", 0
+    for character in text:
+        size = cell_len(character)
+        if at >= start and at + size <= end:
+            part += character
+        elif at < end and at + size > start:
+            part += " " * (min(end, at + size) - max(start, at))
+        at += size
+    return part
 
 
 def folded(line: Line, width: int) -> list[Line]:

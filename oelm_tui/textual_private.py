@@ -6,9 +6,12 @@ FIRST .. BELOW none of it is touched: a crash then prints Textual's own tracebac
 
 from __future__ import annotations
 
+import contextlib
 import re
+from typing import Any
 
 from textual.app import App
+from textual.screen import Screen
 
 FIRST, BELOW = (8, 2, 5), (9, 0, 0)
 """The versions of pyproject.toml."""
@@ -20,6 +23,18 @@ def is_known(version: str = "") -> bool:
         from textual import __version__ as version
     numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", version)  # of 8.3.0rc1 too: this is asked while the app crashes
     return numbers is not None and FIRST <= tuple(map(int, numbers.groups())) < BELOW
+
+
+def command_palette(placeholder: str) -> Screen[Any]:
+    """Textual's palette, which a page key pressed before its list is laid out does not end (a KeyError in 8.2)."""
+    from textual.command import CommandPalette
+
+    class Palette(CommandPalette):
+        def _action_command_list(self, action: str) -> None:
+            with contextlib.suppress(KeyError):
+                super()._action_command_list(action)
+
+    return Palette(placeholder=placeholder, id="--command-palette")
 
 
 class HookedApp(App[None]):

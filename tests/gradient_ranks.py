@@ -1,4 +1,4 @@
-"""Two ranks that compute a step's gradients by DDP and by a plain sum, and print how far apart they are.
+"""Two ranks that compute a step's gradients by DDP, by FSDP2 and by a plain sum, and print how far apart they are.
 
 `python -m tests.gradient_ranks`: forks both once torch is loaded; the first prints one JSON object, a key a case.
 """
@@ -17,13 +17,16 @@ from torch import nn
 
 from oelm_core.config import build_experiment
 from oelm_core.data.classification import ClassificationData, Examples
+from oelm_core.data.language import LanguageData
 from oelm_core.launch import spawn
 from oelm_core.method.freezing import apply_freezing
 from oelm_core.models.bert import encoder_config, from_config
+from oelm_core.training import sharding
 from oelm_core.training.distributed import Ranks, join
 from oelm_core.training.gradients import Gradients
 from oelm_core.training.precision import choose_precision
 from oelm_core.training.tasks import ClassificationTask
+from tests.shard_ranks import compare_shards
 from tests.training_runs import BERT
 
 WORLD = 2
@@ -49,7 +52,7 @@ def _compare(ranks: Ranks) -> None:
     torch.manual_seed(0)
     model = from_config(encoder_config(experiment.model.shape, "bert", 2, 0.0))
     apply_freezing(model, experiment.method)
-    task = ClassificationTask(experiment, _data(experiment.model.shape.vocab), model, 0)
+    task = ClassificationTask(experiment, classification_data(experiment.model.shape.vocab), model, 0)
     unused = copy.deepcopy(model)
     unused.left_out = nn.Linear(3, 3)
     found = {"packed": task.scorer.batching == "packed", "passes": len(task.load(1, ranks).parts)}
@@ -61,6 +64,8 @@ def _compare(ranks: Ranks) -> None:
     found["unfrozen"] = _difference(by_ddp, wrapped, same, task, ranks)
     found["a weight without a part in the loss"] = _of(unused, None, task, ranks)
     found["bf16"] = _of(model, "bf16", task, ranks)
+    if sharding.AVAILABLE:
+        found["shards"] = compare_shards(unused, task, ranks)
     if ranks.main:
         print(json.dumps(found), flush=True)
     ranks.barrier()
@@ -98,13 +103,18 @@ def _difference(
     return {"difference": largest, "largest": scale, "tensors": with_gradient}
 
 
-def _data(vocab: int) -> ClassificationData:
+def classification_data(vocab: int, longest: int = 29) -> ClassificationData:
     dice = np.random.default_rng(0)
-    lengths = dice.integers(4, 30, 200)
+    lengths = dice.integers(4, longest + 1, 200)
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     tokens = dice.integers(5, vocab, starts[-1]).astype(np.int32)
     examples = Examples(tokens, np.zeros(starts[-1], np.uint8), starts, dice.integers(0, 2, 200).astype(np.int64))
     return ClassificationData("test", examples, {"validation": examples}, 2, 0, "")
+
+
+def language_data(vocab: int) -> LanguageData:
+    tokens = np.random.default_rng(0).integers(1, vocab, 2000).astype(np.uint16)
+    return LanguageData("test", tokens, tokens[:200], 0, "")
 
 
 if __name__ == "__main__":

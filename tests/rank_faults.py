@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +36,10 @@ def out_of_memory(loop: Any) -> None:
     raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
+def broken_card(loop: Any) -> None:
+    raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+
+
 def not_finite(loop: Any) -> None:
     as_usual = loop.s.task.loss
     loop.s.task.loss = lambda *arguments: as_usual(*arguments) * float("nan")
@@ -44,5 +49,7 @@ FAULTS: dict[str, Callable[[Any], None]] = {
     "kill": lambda loop: os.kill(os.getpid(), signal.SIGKILL),
     "hang": lambda loop: os.kill(os.getpid(), signal.SIGSTOP),
     "oom": out_of_memory,
+    "ecc": broken_card,
+    "exit": lambda loop: sys.exit(3),
     "nonfinite": not_finite,
 }

@@ -1,14 +1,20 @@
 """A worker without torch: counts steps, checkpoints, resumes and ends exactly as the contract asks of a real one.
 
 What it does is read from `config.train`: max_steps, and from the environment: STAND_IN_STEP (seconds a step takes),
-STAND_IN_FAIL ("exit:3", "kill", "raise", "silent", "outcome:oom" at STAND_IN_FAIL_AT), STAND_IN_STUBBORN (ignore TERM).
+STAND_IN_FAIL ("exit:3", "kill", "raise", "silent", "outcome:oom" at STAND_IN_FAIL_AT, of STAND_IN_FAIL_RANK or all),
+STAND_IN_STUBBORN (ignore TERM), STAND_IN_PEERS (ranks meet, and fail when another is gone).
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+import select
+import shutil
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -29,6 +35,28 @@ def headline(value: int) -> Headline:
     return Headline("accuracy", value / 2**61, "higher")
 
 
+def meet(rank: int) -> list[socket.socket]:
+    """Connections between the first rank and every other, by torch's variables."""
+    address, port, others = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), int(os.environ["WORLD_SIZE"]) - 1
+    if rank == 0:
+        with socket.create_server(("", port)) as server:
+            return [server.accept()[0] for _ in range(others)]
+    while True:
+        try:
+            return [socket.create_connection((address, port))]
+        except ConnectionRefusedError:  # the first rank is not up yet
+            time.sleep(0.05)
+
+
+def is_any_lost(peers: list[socket.socket]) -> bool:
+    """Whether a peer is gone. One that says a word first, as at its own end, is no peer any more."""
+    for one in select.select(peers, [], [], 0)[0]:
+        if one.recv(1) == b"":
+            return True
+        peers.remove(one)
+    return False
+
+
 class Worker:
     """Sums a sequence that depends on the seed and the step alone, so a resumed run must end at the same number."""
 
@@ -45,7 +73,20 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
             signal.signal(number, self._asked)
         guard(self.folder).start(lambda number: self._asked(number, None))
+        try:
+            return self._train()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            with contextlib.suppress(OSError):
+                outcomes.write(
+                    self.folder, self.rank, Outcome("failed", "disk", "the disk is full", self.step, t=time.time())
+                )
+            os._exit(74)
+
+    def _train(self) -> int:
         self._restore()
+        peers = meet(self.rank) if {"STAND_IN_PEERS", "MASTER_ADDR"} <= set(os.environ) else []
         metrics = MetricsWriter(self.folder.metrics) if self.rank == 0 else None
         pace = float(os.environ.get("STAND_IN_STEP", "0.02"))
         print(f"stand-in {os.getpid()} rank {self.rank} starts at step {self.step}", flush=True)
@@ -53,6 +94,10 @@ class Worker:
             print(f"{name}={os.environ.get(name)}", flush=True)
         while self.step < self.total and self.stop_with is None:
             time.sleep(pace)
+            if is_any_lost(peers):
+                lost = Outcome("failed", "error", "another rank is gone.", self.step, consequence=True, t=time.time())
+                outcomes.write(self.folder, self.rank, lost)
+                return 1
             self.step += 1
             self.value = next_value(self.value, self.step)
             self._misbehave()
@@ -62,6 +107,8 @@ class Worker:
                 if self.step % 5 == 0:
                     metrics.write("eval", self.step, accuracy=self.step / self.total, perplexity=2.0)
                     self._checkpoint()
+        for one in peers:
+            one.sendall(b"!")
         return self._end()
 
     def _end(self) -> int:
@@ -81,6 +128,8 @@ class Worker:
     def _misbehave(self) -> None:
         how = os.environ.get("STAND_IN_FAIL", "")
         if not how or self.step != int(os.environ.get("STAND_IN_FAIL_AT", "3")):
+            return
+        if self.rank != int(os.environ.get("STAND_IN_FAIL_RANK", self.rank)):
             return
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -103,7 +152,8 @@ class Worker:
         final = self.folder.checkpoints / f"step-{self.step}"
         draft = self.folder.checkpoints / f".step-{self.step}.{os.getpid()}"
         if not final.exists():
-            draft.mkdir(parents=True)
+            draft.parent.mkdir(exist_ok=True)
+            draft.mkdir()
             write_record(draft / "state.json", {"step": self.step, "value": self.value})
             os.rename(draft, final)
         link = self.folder.checkpoints / f".latest.{os.getpid()}"
@@ -112,9 +162,15 @@ class Worker:
 
     def _restore(self) -> None:
         made = sorted(self.folder.checkpoints.glob("step-*"), key=lambda path: int(path.name[5:]))
-        if made:
-            state = json.loads((made[-1] / "state.json").read_text())
+        for path in reversed(made):
+            try:
+                state = json.loads((path / "state.json").read_text())
+            except ValueError:
+                print(f"checkpoint {path.name} is skipped: its state.json is missing or unreadable", flush=True)
+                shutil.rmtree(path)
+                continue
             self.step, self.value = state["step"], state["value"]
+            break
         if self.rank == 0:
             cut_lines(self.folder.metrics, self._is_kept)
 

@@ -20,6 +20,7 @@ from oelm_core.method import flops
 from oelm_core.method.flops import StepSizes
 from oelm_core.method.freezing import freeze_model_parameters
 from oelm_core.registry import family_of
+from oelm_core.training.compiling import compile_layers
 
 MEDIUM = StepSizes()
 SMALL = StepSizes(vocab=202, d_model=128, layers=4, heads=4, d_ff=512, batch=16, length=128)  # about the demo's
@@ -88,8 +89,7 @@ def gpt(sizes: StepSizes, *, frozen: bool = False, compiled: bool = False, optim
     model = network("gpt", sizes).train()
     freeze_model_parameters(model, frozen)
     if compiled:
-        for layer in model.model.layers:
-            layer.compile(dynamic=True)
+        compile_layers(model, fixed_shapes=True)
     inputs, targets = token_batch(sizes)
 
     def loss() -> Tensor:

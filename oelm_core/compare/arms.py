@@ -268,6 +268,7 @@ def build_arm(arm: ArmEvidence, metric: str, scores: Mapping[str, float], *, is_
         versions=newest.versions,
         git_commit=newest.record.git_commit,
         commands=tuple(_command(e.record.command) for e in every if e.record.command),
+        created=max(e.run.created for e in every),
     )
 
 

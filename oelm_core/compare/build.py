@@ -38,6 +38,7 @@ from oelm_core.compare.comparison import (
 from oelm_core.compare.control_presets import ControlPresets
 from oelm_core.compare.evidence import Evidence
 from oelm_core.compare.item_scores import Basis, can_be_computed, common_basis, level
+from oelm_core.compare.machines import machines
 from oelm_core.compare.settings import config_differences, target_of
 from oelm_core.compare.significance import (
     ScoredArm,
@@ -50,6 +51,7 @@ from oelm_core.compare.significance import (
 )
 from oelm_core.compare.statistics import Estimate, Sample, Spread, holm, mean_of
 from oelm_core.compare.verdict import judge
+from oelm_core.config.seeds import seeds_option
 from oelm_core.errors import NotFound
 from oelm_core.formatting import listed, luck, p_value
 from oelm_core.metric import metric_named
@@ -192,6 +194,7 @@ def _group(
         timing_noise=table.noise,
         calibration=tuple(facts(found) for found in calibrations.values()),
         same=equal_settings(arms),
+        machines=machines([e for arm in arms for e in arm.scored]),
     )
     return dataclasses.replace(group, decide=_what_would_decide(group)), estimates
 
@@ -442,8 +445,7 @@ def _what_would_decide(group: Group) -> Decide | None:
     have = min(len(known[name].seeds) for name in names)
     first = max(seed for name in names for seed in known[name].seeds) + 1
     more = max(1, seeds - have)
-    last = first + more - 1
-    asked = f"--seeds {first}-{last}" if more > 1 else f"--seed {first}"
+    asked = seeds_option(range(first, first + more))
     times = [known[name].mean("seconds") for name in names]
     seconds = more * math.fsum(time for time in times if time is not None) if all(times) else None
     return Decide(f"oelm run {' '.join(names)} {asked}", seeds, seconds, tuple(names), asked)

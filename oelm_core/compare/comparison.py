@@ -7,11 +7,12 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from oelm_core.compare.settings import LABELS, Settings, settings_of
 from oelm_core.compare.settings import Grade as Grade
 from oelm_core.formatting import listed
+from oelm_core.runs.schema import finite_or_null
 from oelm_core.study.calibration import CalibrationFacts
 
 Verdict = Literal["met", "missed", "undecided"]
@@ -210,6 +211,15 @@ class SeedCurve:
     points: tuple[tuple[int, float], ...]
 
 
+class BandPoint(NamedTuple):
+    """Where the seeds of an arm are at a step."""
+
+    step: int
+    mean: float
+    low: float
+    high: float
+
+
 @dataclass(frozen=True)
 class ArmTuning:
     """How an arm's setting was found: the draws of a tuning, and what they would have found had there been fewer."""
@@ -265,6 +275,8 @@ class Arm:
     git_commit: str | None = None
     commands: tuple[str, ...] = ()
     tuning: ArmTuning | None = None
+    created: float | None = None
+    """When its newest run was launched, epoch seconds."""
 
     @property
     def settings(self) -> Settings:
@@ -278,11 +290,16 @@ class Arm:
         found = self.measures.get(name)
         return found.mean if found else None
 
-    def mean_curve(self, name: str) -> tuple[tuple[int, float], ...]:
-        """Mean over the arm's seeds by step, at the steps that all of them have."""
+    def band(self, name: str) -> tuple[BandPoint, ...]:
+        """Mean, least and greatest of the arm's seeds by step, at the steps that all of them have."""
         found = [dict(curve.points) for curve in self.curves.get(name, ())]
         steps = sorted(set.intersection(*map(set, found))) if found else []
-        return tuple((step, math.fsum(one[step] for one in found) / len(found)) for step in steps)
+        values = ((step, [one[step] for one in found]) for step in steps)
+        return tuple(BandPoint(step, math.fsum(at) / len(at), min(at), max(at)) for step, at in values)
+
+    def mean_curve(self, name: str) -> tuple[tuple[int, float], ...]:
+        """Mean over the arm's seeds by step."""
+        return tuple((point.step, point.mean) for point in self.band(name))
 
 
 @dataclass(frozen=True)
@@ -377,6 +394,18 @@ class Decide:
 
 
 @dataclass(frozen=True)
+class Machine:
+    """Cards that runs of a table were made on, and whether `oelm doctor --gpu` proved them as they were driven."""
+
+    card: str
+    cards: int
+    driver: str | None
+    torch: str | None
+    proven: float | None
+    """When, epoch seconds; None where they were not."""
+
+
+@dataclass(frozen=True)
 class Group:
     """Arms that may be compared: one family, one data set, one model, one metric."""
 
@@ -409,6 +438,8 @@ class Group:
     """By arm."""
     registered: Registered | None = None
     """None for a table that is not a study's."""
+    machines: tuple[Machine, ...] = ()
+    """Those with cards."""
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.id == name)
@@ -466,7 +497,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """An interval's end that is infinite is null, as JSON knows no infinity."""
-        found: dict[str, Any] = _finite(self._content())
+        found: dict[str, Any] = finite_or_null(self._content())
         return found
 
     def _content(self) -> dict[str, Any]:
@@ -486,11 +517,3 @@ class Comparison:
             "footnotes": list(self.footnotes),
             "published": [finding.to_json() for finding in self.published],
         }
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    if isinstance(content, (list, tuple)):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content

@@ -53,6 +53,15 @@ def or_default(key: str, default: str) -> Callable[[Config], Any]:
     return read
 
 
+def switch(key: str) -> Callable[[Config], str | None]:
+    """on or off, also where a run was made before there was such a key; unknown where nothing is said of training."""
+
+    def read(config: Config) -> str | None:
+        return ("on" if setting(config, key) else "off") if setting(config, "train") else None
+
+    return read
+
+
 def data_part(config: Config) -> str | None:
     data = setting(config, "data", {})
     kept = [f"{key} {data[key]}" for key in ("max_tokens", "limit") if data.get(key) is not None]

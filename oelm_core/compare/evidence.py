@@ -14,6 +14,7 @@ from oelm_core.compare.settings import Config, readable_config
 from oelm_core.method.facts import Census
 from oelm_core.metric import best_of
 from oelm_core.runs import attempts
+from oelm_core.runs.folder import problem_of
 from oelm_core.runs.metrics_file import read_curves
 from oelm_core.runs.schema import Attempt, Checks, Evaluated, Headline, MetricLine, Record, Result, RunRecord
 from oelm_core.runs.store import headline_metric
@@ -132,7 +133,7 @@ def gather(run: Run) -> Evidence:
         step=int(last.get("step") or run.step or (evaluations[-1].step if evaluations else 0)) or None,
         evaluations=tuple(evaluations),
         train=tuple(train),
-        missing=(*_missing(run, found, evaluations), *_unreadable_checks(run)),
+        missing=(*_missing(run, found, evaluations), *_unreadable_proofs(run)),
     )
     return dataclasses.replace(evidence, values=_values(evidence))
 
@@ -167,23 +168,26 @@ def _missing(run: Run, result: Result | None, evaluations: list[MetricLine]) -> 
         return [f"{run.id}: {run.state_and_reason}, so not complete; {rest}."]
     missing = [f"{run.id}: imported; what its files do not say is unknown."] if run.imported else []
     if result is None:
-        why = _unreadable(run, Result) or "is not there"
+        why = _unreadable(run, Result) or f"{Result.FILE} is not there"
         rest = "its best validation is taken from metrics.jsonl" if evaluations else "no numbers"
-        missing.append(f"{run.id}: {Result.FILE} {why}; {rest}.")
+        missing.append(f"{run.id}: {why}; {rest}.")
     if not scored:
         missing.append(f"{run.id}: no evaluation was recorded.")
     return missing
 
 
-def _unreadable_checks(run: Run) -> list[str]:
-    why = _unreadable(run, Checks)
-    return [f"{run.id}: {Checks.FILE} {why}; what it proves is unknown."] if why else []
+def _unreadable_proofs(run: Run) -> list[str]:
+    """Of what else is in the folder, what is there and cannot be read."""
+    checks = _unreadable(run, Checks)
+    lost = [f"{run.id}: {checks}; what it proves is unknown."] if checks else []
+    made = (attempts.path_of(run.folder, number) for number in attempts.numbers(run.folder))
+    return lost + [f"{run.id}: {problem}" for path in made if (problem := problem_of(path, Attempt))]
 
 
 def _unreadable(run: Run, kind: type[Record]) -> str | None:
     """Why a record that is there cannot be read, with the key that does not fit; None for the others."""
-    problem = run.folder.problem(kind) if (run.folder.path / kind.FILE).exists() else None
-    return f"cannot be read ({problem.partition(': ')[2].rstrip('.')})" if problem else None
+    problem = run.folder.unreadable(kind)
+    return problem.rstrip(".") if problem else None
 
 
 # -- what is measured on a run -----------------------------------------------------------------------------------------

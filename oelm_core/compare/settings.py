@@ -162,6 +162,20 @@ SETTINGS = {
         keys=("train.gradient_compression",),
         of_recipe=False,
     ),
+    "checkpoint_activations": Setting(
+        *("activation checkpointing", read.switch("train.checkpoint_activations"), "note"),
+        doubt="the result is the same to the last bit, but times per step and memory are not of the same work",
+        keys=("train.checkpoint_activations",),
+        of_control=False,
+        of_recipe=False,
+    ),
+    "shard": Setting(
+        *("sharding", read.switch("train.shard"), "note"),
+        doubt="with several cards gradients are added in another order, and times per step are not of the same work",
+        keys=("train.shard",),
+        of_control=False,
+        of_recipe=False,
+    ),
     "eval_every": Setting(
         *("validation interval", read.at("train.eval_every"), "confounds"),
         doubt="the best of more validations is a luckier best",

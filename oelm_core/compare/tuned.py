@@ -126,7 +126,7 @@ def _remedied(finding: Finding, group: Group, runs: Sequence[Run]) -> Finding:
 def _more_fresh_seeds(group: Group, runs: Sequence[Run], more: int) -> str | None:
     """The command that tuned these arms, with so many fresh seeds more; None where it is not recorded."""
     tunings = {arm.tuning.id for arm in group.arms if arm.tuning}
-    typed = (shlex.split(text) for arm in group.arms for text in arm.commands)
+    typed = (_words(text) for arm in group.arms for text in arm.commands)
     command = next((words for words in typed if "tune" in words), None)
     if command is None or len(tunings) != 1:
         return None
@@ -135,6 +135,13 @@ def _more_fresh_seeds(group: Group, runs: Sequence[Run], more: int) -> str | Non
     first = max(used | set(there)) + 1
     asked = "--fresh-seeds", ",".join(map(str, (*there, *range(first, first + more))))
     return shlex.join(["oelm", *(word for word in command[1:] if word != "--detach"), *asked])
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # a quote that is not closed: no command of ours
+        return []
 
 
 def _with_values(config: Config, source: Config, keys: Iterable[str]) -> Config:

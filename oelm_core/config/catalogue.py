@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from oelm_core.config import Experiment, Study, build_experiment, build_study, merge
-from oelm_core.config.plain_yaml import MOST_BYTES, read_yaml_documents, read_yaml_file
+from oelm_core.config.plain_yaml import read_yaml_documents, read_yaml_file
 from oelm_core.errors import BadInput, LabError, NotFound, did_you_mean, first_line
 from oelm_core.home import home
+from oelm_core.small_files import read_small_file
 
 Kind = TypeVar("Kind")
 SHIPPED = (Path(__file__).parents[1] / "presets").resolve()
@@ -210,10 +211,8 @@ def documents_in(folder: Path, catalogue: Catalogue) -> Iterator[Document]:
 
 
 def _ids_written_in(file: Path) -> list[str]:
-    if not file.is_file() or file.stat().st_size > MOST_BYTES:
-        return []
     try:
-        return WRITTEN_ID.findall(file.read_text(encoding="utf-8", errors="replace"))
+        return WRITTEN_ID.findall(read_small_file(file, "yaml", follow=True).decode("utf-8", "replace"))
     except OSError:
         return []
 

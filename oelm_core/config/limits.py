@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from oelm_core.config.sections import Data, Model, Train, Unfreeze
 from oelm_core.data.test_source import held_out_share
+from oelm_core.small_files import read_small_file
 
 # What transformers and our GPT call their sizes in a model folder's config.json.
 _LAYERS = ("num_hidden_layers", "n_layers", "layers")
@@ -44,8 +45,8 @@ def _folder_config(path: str | None) -> dict[str, Any] | None:
     if path is None:
         return None
     try:
-        found = json.loads((Path(path).expanduser() / "config.json").read_text())
-    except (OSError, ValueError):
+        found = json.loads(read_small_file(Path(path).expanduser() / "config.json", follow=True))
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -36,10 +36,13 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def override(experiment: Experiment, settings: Iterable[str]) -> Experiment:
-    """The experiment with `--set` settings applied and validated again."""
+    """The experiment with `--set` settings applied and validated again. `lr` is understood as `train.lr`."""
     settings = list(settings)
     if not settings:
         return experiment
+    from oelm_core.config.setting_keys import with_full_key  # late: only what is changed needs the whole list
+
+    settings = [with_full_key(text) for text in settings]
     changed = merge(as_dict(experiment), _say_duration_once(parse_overrides(settings)))
     return build_experiment(changed, f"{experiment.id} with --set {' '.join(settings)}")
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -14,11 +13,11 @@ from typing import Any, NoReturn, TypeVar
 import yaml
 
 from oelm_core.errors import BadInput, first_line
+from oelm_core.small_files import read_small_file
 
 Content = TypeVar("Content")
 _Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one where it is built; only its events are used
 
-MOST_BYTES = 2**20
 MOST_DEEP = 32
 """Lists and maps inside one another."""
 MOST_DIGITS = 60
@@ -44,12 +43,7 @@ def read_yaml_documents(text: str) -> list[Any]:
 def read_yaml_file(file: Path, read: Callable[[str], Content]) -> Content:
     """A file through one of the two above, or a BadInput that says why not, and in which line."""
     try:
-        kind = file.stat()
-        if not stat.S_ISREG(kind.st_mode):
-            raise BadInput(f"{file}: is not a file.")
-        if kind.st_size > MOST_BYTES:
-            raise BadInput(f"{file}: is larger than {MOST_BYTES // 2**20} MiB; a preset is a few lines.")
-        return read(file.read_text(encoding="utf-8"))
+        return read(read_small_file(file, "yaml", follow=True).decode("utf-8"))
     except OSError as error:
         raise BadInput(f"{file}: cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
@@ -151,6 +145,6 @@ def _scalar(event: Any) -> Any:
     if not _NUMBER.fullmatch(text):
         return text
     if len(text) > MOST_DIGITS:
-        _refuse(f"a number of {len(text):,} characters, {text[:12]}...", event)
+        _refuse(f"a number of {len(text):,} characters that begins with {text[:12]}", event)
     digits = text.replace("_", "")
     return int(digits) if _INTEGER.fullmatch(text) else float(digits)  # 0777 is 777

@@ -43,6 +43,7 @@ def one_of(names: Callable[[], Iterable[str]]) -> BeforeValidator:
             raise PydanticKnownError("literal_error", {"expected": expected})
         return value
 
+    check.names = names  # type: ignore[attr-defined]  # for those who offer them
     return BeforeValidator(check)
 
 
@@ -59,11 +60,17 @@ class Shape(Section):
     """Sizes of a model. Used to build one from scratch and to count one without a download."""
 
     layers: Annotated[int, Field(gt=0, le=1_000)]
+    """Transformer layers."""
     d_model: Annotated[int, Field(gt=0, le=100_000)]
+    """Width: numbers that stand for one token."""
     heads: Annotated[int, Field(gt=0, le=10_000)]
+    """Attention heads of a layer; they divide d_model."""
     d_ff: Annotated[int, Field(gt=0, le=1_000_000)]
+    """Width within the feed-forward part."""
     vocab: Annotated[int, Field(gt=0, le=10_000_000)]
+    """Tokens that there are."""
     positions: Annotated[int, Field(gt=0, le=10_000_000)]
+    """Tokens of a sequence at most."""
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Shape:
@@ -84,13 +91,17 @@ class Model(Section):
     start: Literal["pretrained", "scratch"] | None = None
     """Where the weights come from: bert starts pretrained, gpt from scratch, unless said."""
     shape: Shape | None = None
+    config: dict[str, int | float | bool | str] | None = None
+    """decoder: more of transformers' configuration of this architecture, such as num_key_value_heads."""
     dropout: Fraction = 0.1
+    """Share of activations set to zero in training."""
 
 
 class Data(Section):
     """Which text, and how it becomes tokens."""
 
     name: Line
+    """The data set's name; `oelm data list` shows them."""
     path: str | None = None
     """File or folder to read instead of the named set; splits are found by file name."""
     tokenizer: str | None = None
@@ -98,6 +109,7 @@ class Data(Section):
     text: list[str] | None = None
     """Names of the text columns: one, or two for sentence pairs."""
     label: str = "label"
+    """Name of the column with the class."""
     labels: list[str] | None = None
     """Class names in the order of their numbers."""
     classes: Positive | None = None
@@ -109,7 +121,9 @@ class Data(Section):
     validation: Literal["split", "random", "tail"] = "split"
     """Held-out text: the set's own split, a random part or the last part of the training text."""
     validation_fraction: Fraction = 0.01
+    """Share that is held out, where validation is random or tail."""
     validation_seed: Seed = 42
+    """What chance draws the held-out part."""
     test: str | None = None
     """Scored once, at the end, by the best checkpoint: a split (test), held-out 0.1 of the training text, or a path."""
     max_tokens: Positive | None = None
@@ -169,9 +183,11 @@ class Peer(Section):
     """A parameter-efficient method of other people, to compare with."""
 
     kind: Literal["lora", "bitfit", "adapter"]
+    """Which method."""
     rank: Positive = 8
     """LoRA rank or adapter bottleneck width."""
     alpha: Annotated[float, Field(gt=0)] = 16.0
+    """LoRA's scale: its update counts alpha / rank."""
 
 
 LayerChoice = str | Annotated[list[int], Field(max_length=1_000)]
@@ -182,12 +198,15 @@ class Method(Section):
     """How Q and K start, and what is frozen."""
 
     name: Line
+    """What tables call it."""
     init: Annotated[str, one_of(INITIALISERS.keys)] = "none"
+    """How Q and K start: none leaves them as they are; head-qr makes each head's rows orthonormal."""
     source: Literal["pretrained", "gaussian"] = Field("pretrained", alias="from")
     """What the initialiser orthogonalises: the weight it finds, or a fresh Gaussian."""
     scale: Literal["unit", "keep"] | Annotated[float, Field(gt=0)] = "unit"
     """Unit rows; keep each head's Frobenius norm; or a number (a std for gaussian, else a factor)."""
-    freeze: list[Literal["query", "key", "ffn"]] = []
+    freeze: tuple[Literal["query", "key", "ffn"], ...] = ()
+    """Weights that do not train: [query, key]."""
     layers: LayerChoice = "all"
     """Layers that init and freeze act on: all, first:N, last:N, A-B, or a list; counted from 0."""
     unfreeze: Unfreeze | None = None
@@ -221,36 +240,55 @@ class Train(Section):
     """The recipe. One optimiser step sees batch_size x accumulate examples."""
 
     max_steps: Positive | None = None
+    """Optimiser steps, in the place of epochs."""
     epochs: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+    """Passes over the training data, in the place of max_steps."""
     batch_size: Positive
     """Examples in one forward pass."""
     accumulate: Positive = 1
     """Forward passes per optimiser step."""
     lr: Annotated[float, Field(gt=0)]
+    """Learning rate at its highest."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """How the learning rate falls after the warm-up."""
     warmup_steps: Annotated[int, Field(ge=0, le=MOST)] | None = None
+    """Steps over which the learning rate grows."""
     warmup_ratio: Fraction | None = None
+    """The same as a share of all steps."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    """AdamW's pull towards zero."""
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    """AdamW's two memories: [0.9, 0.999]."""
     eps: Annotated[float, Field(gt=0)] = 1e-8
+    """AdamW's least divisor."""
     clip: Annotated[float, Field(gt=0)] | None = 1.0
+    """Longest gradient; null for no limit."""
     precision: Literal["fp32", "tf32", "bf16", "fp16", "amp"] = "fp32"
     """tf32: fp32 whose products a card rounds to 10 bits. amp picks what the device does fast and says which."""
     batching: Literal["packed", "dynamic", "padded"] = "packed"
     """bert: no padding at all, padding to the batch's longest, or padding to max_length."""
     eval_every: Positive = 500
+    """Steps between evaluations."""
     eval_batch_size: Positive | None = None
+    """Examples in one forward pass of an evaluation."""
     checkpoint_every: Positive | None = None
     """Steps between checkpoints; eval_every unless said."""
     keep_checkpoints: Positive = 2
+    """Newest checkpoints that are kept."""
     log_every: Positive = 10
+    """Steps between lines in the log and points of a curve."""
     samples: Annotated[int, Field(ge=0, le=1_000)] = 2
     """Texts generated at each evaluation (gpt)."""
     attention_stats: bool = False
     """Record every head's attention at evaluations: entropy, distance, and how far it is from the baseline arm's."""
     compile: bool = False
+    """Compile the network with torch.compile."""
     gradient_compression: Literal["bf16"] | None = None
     """With several ranks, how gradients travel between them: as they are, or in bf16, which halves the bytes."""
+    checkpoint_activations: bool | None = None
+    """Layers keep their input alone and go forward again before going backward: less memory, more time, same result."""
+    shard: bool | None = None
+    """With several ranks each holds only its part of weights, gradients and moments; else each holds all of them."""
     threads: Positive | None = None
     """CPU threads; recorded and restored on resume."""
 
@@ -260,6 +298,12 @@ class Train(Section):
             raise ValueError("give either max_steps or epochs")
         if self.warmup_steps is not None and self.warmup_ratio is not None:
             raise ValueError("give either warmup_steps or warmup_ratio")
+        return self
+
+    @model_validator(mode="after")
+    def _shards_are_not_compiled(self) -> Train:
+        if self.shard and self.compile:
+            raise ValueError("shard and compile do not go together; leave one of them out")
         return self
 
     @property

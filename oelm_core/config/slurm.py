@@ -88,7 +88,9 @@ class Site(BaseModel):
     time: Annotated[Text, AfterValidator(_time_limit)] = None
     """Time limit: minutes, hours:minutes:seconds or days-hours:minutes. At the limit a run saves and queues again."""
     nodes: Positive = 1
-    """Nodes of one run; each gives --per-run cards."""
+    """Nodes of one run, unless --nodes says; each gives --per-run cards."""
+    interface: Text = None
+    """Network interface by which ranks of several nodes talk: ib0. Unless said, gloo and NCCL choose."""
     setup: list[str] = []
     """Shell lines before the run: module load, conda activate, export."""
     extra: Annotated[list[str], AfterValidator(_options)] = []
@@ -97,6 +99,8 @@ class Site(BaseModel):
     """Interpreter on the nodes, or a command of several words that runs one in a container. Unless said, oelm's own."""
     max_jobs: Positive | None = None
     """Runs of this OELM_HOME that may run at once; the others wait for them in chains."""
+    arrays: bool = True
+    """Whether several runs with the same requirements are submitted as one job array, where Slurm has arrays."""
     max_requeues: Annotated[int, Field(ge=0)] = 50
     """How often one job may save at its time limit and queue again."""
     signal_seconds: Annotated[int, Field(ge=10, le=65535)] = 120

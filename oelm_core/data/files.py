@@ -10,14 +10,14 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from oelm_core.errors import BadData, Refused
+from oelm_core.errors import BadData, Refused, refusing
+from oelm_core.shared_files import open_shared_alike
 
 Item = TypeVar("Item")
 
@@ -205,22 +205,28 @@ def feed(digest: hashlib._Hash, file: Path) -> None:
 @contextlib.contextmanager
 def exclusive(lock: Path, refusal: str | None = None) -> Iterator[None]:
     """One process at a time. Another one waits, or is refused with this sentence."""
-    with open(lock, "w") as handle:
+    with refusing(f"cannot open {lock}"):
+        handle = open_shared_alike(lock, os.O_RDWR)
+    try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
         except BlockingIOError:
             raise Refused(str(refusal)) from None
+        except OSError as error:
+            raise Refused(f"cannot lock {lock}: {error.strerror}; move it to a disk with locks.") from None
         yield
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
     """A draft to fill, renamed when it is full: several processes may make it at once and none reads half a file."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    draft = folder.parent / f".{folder.name}-{os.urandom(4).hex()}"
+    draft.mkdir()  # not mkdtemp: that is for ourselves alone
     try:
         yield draft
-        draft.chmod(0o755)
         os.rename(draft, folder)
     except OSError:
         if not folder.is_dir():  # else another process was first, with the same content

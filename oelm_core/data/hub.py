@@ -38,6 +38,12 @@ def stay_offline_if_unreachable() -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"
 
 
+def prepare_for(*configs: Mapping[str, Any]) -> None:
+    """Before the libraries of these runs are imported: their cache where the hub is needed and away."""
+    if any(map(needs_hub, configs)):
+        stay_offline_if_unreachable()
+
+
 def needs_hub(config: Mapping[str, Any]) -> bool:
     """Whether a run's configuration names anything that may have to come from the hub."""
     model, data = config.get("model", {}), config.get("data", {})

@@ -23,7 +23,7 @@ class Batch:
 
     tokens: Tensor  # int64 [rows, length]
     segments: Tensor  # int64 [rows, length]
-    mask: Tensor  # int64 [rows, length]; packed: bool [rows, 1, length, length]
+    mask: Tensor | None  # int64 [rows, length], None where nothing is padded; packed: bool [rows, 1, length, length]
     labels: Tensor  # int64 [examples]
     positions: Tensor | None = None  # int64 [rows, length], counted anew in each example
     firsts: Tensor | None = None  # int64 [examples], index into rows x length
@@ -43,10 +43,11 @@ def pad(examples: Examples, chosen: np.ndarray, padding: int, length: int | None
     lengths, index, within = examples.tokens_of(chosen)
     shape = (len(chosen), length or int(lengths.max()))
     places = np.repeat(np.arange(len(chosen)) * shape[1], lengths) + within
+    full = len(places) == shape[0] * shape[1]  # known here: a model that looked at its mask would wait for the card
     return Batch(
         tokens=_spread(examples.tokens[index], places, shape, padding),
         segments=_spread(examples.segments[index], places, shape, 0),
-        mask=_spread(1, places, shape, 0),
+        mask=None if full else _spread(1, places, shape, 0),
         labels=torch.from_numpy(examples.labels[chosen]),
     )
 
@@ -128,7 +129,9 @@ def logits(model: Any, batch: Batch) -> Tensor:
 
 def inputs_of(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
     """What a model takes of a batch: segments only where it tells them apart."""
-    inputs = {"input_ids": batch.tokens, "attention_mask": batch.mask}
+    inputs = {"input_ids": batch.tokens}
+    if batch.mask is not None:
+        inputs["attention_mask"] = batch.mask
     if (getattr(getattr(model, "config", None), "type_vocab_size", 0) or 0) > 1:
         inputs["token_type_ids"] = batch.segments
     return inputs

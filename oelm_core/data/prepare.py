@@ -68,7 +68,7 @@ def prepare(
 
 def keep_tables(named: sets.NamedSet, folder: Path, progress: Progress | None = None) -> Path:
     """Writes each split of a classification set as JSON lines, text columns and label number, and a manifest."""
-    if read_record(folder / "manifest.json", dict) is not None:
+    if read_record(folder / "manifest.json", dict, follow=True) is not None:
         return folder
     splits = {}
     done = 0

@@ -42,6 +42,8 @@ class NamedSet:
     """How much of the text `oelm data prepare` takes unless an experiment says otherwise."""
     aliases: tuple[str, ...] = ()
     """Other names people give it."""
+    mean_tokens: int | None = None
+    """Tokens of a training example in the mean, as BERT's tokenizer cuts them; None where we did not count them."""
     test: Split | None = None
     """A test split with labels, fetched for runs whose `data.test` asks for it. GLUE keeps the labels of its own."""
 
@@ -55,16 +57,24 @@ BOTH = {"train": "train", "validation": "validation"}
 
 
 def _glue(
-    title: str, about: str, text: tuple[str, ...], labels: tuple[str, ...], aliases: tuple[str, ...] = ()
+    title: str,
+    about: str,
+    text: tuple[str, ...],
+    labels: tuple[str, ...],
+    aliases: tuple[str, ...] = (),
+    mean_tokens: int | None = None,
 ) -> NamedSet:
     name = title.lower().replace("-", "")
-    return NamedSet(name, title, "classification", about, _places(GLUE, name, **BOTH), text, labels, aliases=aliases)
+    places = _places(GLUE, name, **BOTH)
+    return NamedSet(
+        name, title, "classification", about, places, text, labels, aliases=aliases, mean_tokens=mean_tokens
+    )
 
 
 SETS: dict[str, NamedSet] = {
     named.name: named
     for named in (
-        _glue("SST-2", "film reviews, negative or positive", ("sentence",), ("negative", "positive"), ("sst-2",)),
+        _glue("SST-2", "film reviews, negative or positive", ("sentence",), ("negative", "positive"), ("sst-2",), 13),
         _glue("QQP", "do two questions ask the same", ("question1", "question2"), ("not_duplicate", "duplicate")),
         _glue("MRPC", "do two sentences say the same", ("sentence1", "sentence2"), ("not_equivalent", "equivalent")),
         _glue("CoLA", "is the sentence grammatical", ("sentence",), ("unacceptable", "acceptable")),

@@ -101,7 +101,7 @@ class Journal(Struct):
 
 def read_manifest(folder: Path) -> Manifest | None:
     """None for a folder that holds no prepared tokens."""
-    return read_record(folder / "manifest.json", Manifest)
+    return read_record(folder / "manifest.json", Manifest, follow=True)
 
 
 def write_tokens(
@@ -144,7 +144,7 @@ def write_tokens(
 
 def _journal(folder: Path, plan: TokenPlan) -> Journal:
     """How far an interrupted preparation came. A changed tokenizer or source, or files cut short, start over."""
-    journal = read_record(folder / "journal.json", Journal)
+    journal = read_record(folder / "journal.json", Journal, follow=True)
     if journal is not None and journal.plan == plan:
         width = np.dtype(plan.dtype).itemsize
         for split in journal.counts:

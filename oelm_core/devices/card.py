@@ -16,6 +16,12 @@ class CardProcess(Struct, frozen=True):
     command: str | None = None
     run: str | None = None
     """Id of the run of ours it belongs to."""
+    started: float | None = None
+    """Epoch seconds; with the pid it names one process, however often pids come round."""
+    mine: bool = False
+    """Whether it belongs to who is asking."""
+    holds_card: bool | None = None
+    """Whether it has a card open, asked of one's own alone: in a container the driver may say another's pid."""
 
 
 class Card(Struct, frozen=True):
@@ -41,6 +47,8 @@ class Card(Struct, frozen=True):
     """Id of the run that holds it."""
     suspect: str | None = None
     """What a run that failed on it said: it is not handed out until `oelm gpus --trust`."""
+    power_limit: float | None = None
+    """Watts it may draw, as enforced now."""
 
     @property
     def label(self) -> str:

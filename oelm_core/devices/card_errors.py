@@ -33,13 +33,14 @@ _KINDS = (
         "oom",
         _any_of(
             r"CUDA out of memory",
-            r"CUDA error: out of memory",
+            r"CUDA (?:driver )?error: out of memory",
             r"cudaErrorMemoryAllocation",
             r"CUDA_ERROR_OUT_OF_MEMORY",
             r"(?:CUBLAS|CUDNN|CUSPARSE|CUSOLVER)_STATUS_ALLOC_FAILED",
             r"CUDNN_STATUS_INTERNAL_ERROR_\w+_ALLOCATION_FAILED",
             r"(?:NCCL|CUDA failure|CUDA calloc)[^\n]*out of memory",
-            r"can't allocate memory",  # torch's allocator for the host
+            r"DefaultCPUAllocator: not enough memory",
+            r"can't allocate memory",  # torch's allocator for the host, elsewhere
         ),
     ),
     _Kind(  # a check that the kernel's own author wrote: wrong input, whichever card it runs on
@@ -59,15 +60,16 @@ _KINDS = (
             r"uncorrectable (?:ECC|NVLink)",
             r"cudaErrorECCUncorrectable",
             r"cudaErrorNvlinkUncorrectable",
-            r"\bXid\b",
+            r"\bXid \(PCI",
             r"GPU is lost",
             r"fallen off the bus",
-            r"illegal memory access",
-            r"illegal instruction",
+            r"illegal memory access was encountered",
+            r"an illegal instruction was encountered",
+            r"cudaErrorIllegal(?:Address|Instruction)",
             r"misaligned address",
             r"invalid program counter",
             r"hardware stack error",
-            r"launch failure",
+            r"unspecified launch failure",
             r"cudaErrorLaunchFailure",
             r"launch timed out",
             r"(?:CUBLAS|CUDNN)_STATUS_EXECUTION_FAILED",
@@ -87,6 +89,24 @@ _KINDS = (
         ),
         "the cards of this run lost touch: resume it; if it happens again set NCCL_DEBUG=INFO, or NCCL_P2P_DISABLE=1"
         " where cards cannot reach each other's memory, or leave out --per-run",
+    ),
+    _Kind(
+        "error",
+        _any_of(r"CUBLAS_STATUS_NOT_INITIALIZED"),
+        "often the card's memory was full when cuBLAS was to start: lower train.batch_size and raise train.accumulate"
+        " by the same factor, and see with `oelm gpus` who else is on the card",
+    ),
+    _Kind(
+        "error",
+        _any_of(r"(?:CUBLAS|CUDNN)_STATUS_INTERNAL_ERROR\b"),
+        "a library of the card failed inside: resume the run; if it fails again, `oelm doctor` says whether torch and"
+        " driver fit, and a smaller train.batch_size whether memory was short",
+    ),
+    _Kind(
+        "error",
+        _any_of(r"all CUDA-capable devices are busy or unavailable", r"cudaErrorDevicesUnavailable"),
+        "another process has the card for itself, or the card needs a reset: `oelm gpus` shows who is on it,"
+        " `nvidia-smi -q -d COMPUTE` its compute mode",
     ),
 )
 

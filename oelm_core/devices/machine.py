@@ -14,8 +14,11 @@ import psutil
 from msgspec.structs import replace
 
 from oelm_core.devices.card import Card, CardProcess
+from oelm_core.devices.own_processes import holds_card, is_mine, run_of
+from oelm_core.errors import Refused
 from oelm_core.home import runs_dir
 from oelm_core.launch import lease, suspects
+from oelm_core.runs.process import identity
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,11 @@ def _gpus() -> tuple[tuple[Card, ...], str | None, bool]:
 
 def _with_holders(card: Card) -> Card:
     """The card with who is on it and which run holds it."""
-    holder = lease.holder(card.uuid) if card.uuid else None
-    doubt = suspects.suspicion(card.uuid) if card.uuid else None
+    try:
+        holder = lease.holder(card.uuid) if card.uuid else None
+        doubt = suspects.suspicion(card.uuid) if card.uuid else None
+    except Refused as refusal:  # never shown as free because we are kept from looking
+        return replace(card, processes=tuple(map(_described, card.processes)), error=card.error or str(refusal))
     return replace(
         card,
         processes=tuple(map(_described, card.processes)),
@@ -103,17 +109,23 @@ def _with_holders(card: Card) -> Card:
 def _described(process: CardProcess) -> CardProcess:
     """Who is behind a pid; another user's details may be hidden, and the process may be gone by now."""
     user = command = None
-    arguments: list[str] = []
     try:
         one = psutil.Process(process.pid)
         with one.oneshot():
             user = one.username()
-            arguments = one.cmdline()
-            command = " ".join(arguments) or one.name()
+            command = " ".join(one.cmdline()) or one.name()
     except psutil.Error:
         pass
-    folders = [part.removeprefix("--run-folder=") for part in arguments if part.startswith("--run-folder=")]
-    return replace(process, user=user, command=command, run=Path(folders[0]).name if folders else None)
+    mine = is_mine(process.pid)
+    return replace(
+        process,
+        user=user,
+        command=command,
+        run=run_of(process.pid),
+        started=identity(process.pid).started,
+        mine=mine,
+        holds_card=holds_card(process.pid) if mine else None,
+    )
 
 
 def _cpu() -> Cpu:

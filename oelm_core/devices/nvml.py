@@ -42,6 +42,14 @@ def read_cards() -> list[Card]:
     return [card for index in range(count) for card in _read(index)]
 
 
+def driver_version() -> str | None:
+    """535.183.01; None where there is no usable driver."""
+    with contextlib.suppress(NoDriver, pynvml.NVMLError):
+        read_cards()  # opens it
+        return _text(pynvml.nvmlSystemGetDriverVersion())
+    return None
+
+
 def _no_driver(error: Any) -> NoDriver:
     code = error.value
     if code in (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED):
@@ -113,6 +121,7 @@ def _describe(handle: Any, index: int, mig: int | None) -> Card:
     rates = ask(pynvml.nvmlDeviceGetUtilizationRates, handle) if mig is None else None
     temperature = ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU) if mig is None else None
     power = ask(pynvml.nvmlDeviceGetPowerUsage, handle) if mig is None else None
+    limit = ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle) if mig is None else None
     reasons = ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) if mig is None else None
     running = ask(_running, handle) or []
     if questions.lost:
@@ -130,6 +139,7 @@ def _describe(handle: Any, index: int, mig: int | None) -> Card:
         processes=tuple(CardProcess(int(one.pid), _size(one.usedGpuMemory)) for one in running),
         error=questions.error,
         mig=mig,
+        power_limit=None if limit is None else limit / 1000,
     )
 
 

@@ -102,7 +102,7 @@ def fitting_build(driver: str | None, cards: Sequence[CardFacts]) -> Build | Non
 
 
 def install_line(torch: TorchFacts, driver: str | None, cards: Sequence[CardFacts]) -> str:
-    """What to type, exactly but for the index: which mirror of PyTorch's wheels is near is the site's to know."""
+    """What to paste into a shell, and what its variable is: which mirror of PyTorch's wheels is near, a site knows."""
     if not cards:
         return 'pip install "torch>=2.6"'
     build = fitting_build(driver, cards)
@@ -116,7 +116,11 @@ def install_line(torch: TorchFacts, driver: str | None, cards: Sequence[CardFact
     if version is None:
         version = torch.version.partition("+")[0] if _numbers(torch.version) >= OLDEST else None
     name = f'"torch=={version}+{build.suffix}"' if version else '"torch>=2.6"'
-    return f"pip install {name} --index-url <the {build.suffix} index of PyTorch's wheels>"
+    where = f'on its "Get started" page, what is before /{build.suffix}'
+    return (
+        f'pip install {name} --index-url "$PYTORCH_INDEX/{build.suffix}"\n'
+        f"PYTORCH_INDEX is the address of PyTorch's wheel index: {where}."
+    )
 
 
 def has_kernels(kernels: Sequence[str], capability: Capability) -> bool:

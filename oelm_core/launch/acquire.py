@@ -267,8 +267,8 @@ def pause_left(leases: list[lease.Lease], pause: float) -> float:
 
 def _whose(holder: lease.LeaseRecord) -> str:
     """A run by its id, and by its user where that is somebody else: `oelm runs` does not list it then."""
-    others = holder.user and holder.user != process.user_name()
-    return f"run {holder.run}" + (f" of {holder.user}" if others else "")
+    user = holder.holder_name
+    return f"run {holder.run}" + (f" of {user}" if user and user != process.user_name() else "")
 
 
 def _devices(devices: list[str], numbers: dict[str, str]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from oelm_core.errors import BadInput, Refused
+from oelm_core.errors import BadInput
 from oelm_core.runs import store
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.store import Run
@@ -19,16 +19,20 @@ if TYPE_CHECKING:
 LAUNCHERS = ("local", "slurm")
 
 
-def check_launcher(name: str, slurm_settings: Iterable[str] = ()) -> None:
+def check_launcher(name: str, slurm_settings: Iterable[str] = (), nodes: int | None = None) -> None:
     if name not in LAUNCHERS:
         raise BadInput(f"--launcher {name}: write local or slurm.")
+    if nodes is not None and nodes < 1:
+        raise BadInput(f"--nodes {nodes}: a run needs at least one node.")
+    if name == "local" and nodes is not None and nodes > 1:
+        raise BadInput(f"--nodes {nodes}: only Slurm gives a run more than one node; write --launcher slurm.")
     if name == "local" and list(slurm_settings):
         raise BadInput("--slurm settings go with --launcher slurm.")
 
 
 def start(launcher: str, request: RunRequest) -> RunFolder:
     """Starts one run and returns at once."""
-    check_launcher(launcher, request.slurm)
+    check_launcher(launcher, request.slurm, request.nodes)
     if launcher == "slurm":
         from oelm_core.launch.slurm import submit
 
@@ -46,19 +50,23 @@ def start_all(
     Within a study, the arms of one comparison and seed go where the first of them goes: no arm always gets the better
     card, and the machine's state before and after each stands in its attempt.
     """
+    for request in requests:
+        check_launcher(launcher, request.slurm, request.nodes)
+    if launcher == "slurm":
+        from oelm_core.launch.slurm import submit
+
+        return submit.start_all(requests, started)
+    from oelm_core.launch import local
+
+    for device, per_run in dict.fromkeys((request.device, request.per_run) for request in requests):
+        local.check_request(device, per_run)
     folders: list[RunFolder] = []
     first: dict[tuple[str, int], str] = {}
     for request in requests:
         arm = request.experiment
         group = ((arm.baseline or arm.id).lower(), request.seed)
         beside = first.get(group) if request.study else None
-        try:
-            folder = start(launcher, replace(request, beside=beside))
-        except Refused as refusal:
-            if launcher == "local" or not folders:
-                raise
-            begun = f"{len(folders)} of {len(requests)} runs were submitted and stay queued."
-            raise Refused(f"{refusal} {begun}") from None
+        folder = local.start(replace(request, beside=beside), checked=True)
         first.setdefault(group, folder.id)
         folders.append(folder)
         started(folder)
@@ -79,18 +87,26 @@ def stop(run: Run, now: bool = False) -> None:
         local.stop(run.folder, now=now)
 
 
-def resume(run: Run, force: bool = False, *, slurm_settings: Iterable[str] = ()) -> None:
-    """`slurm_settings` are texts of --slurm: with any, the job script is written anew."""
+def resume(
+    run: Run,
+    force: bool = False,
+    *,
+    per_run: int | None = None,
+    nodes: int | None = None,
+    slurm_settings: Iterable[str] = (),
+) -> None:
+    """`slurm_settings` are texts of --slurm. With any, or with `per_run` or `nodes`, the job script is written anew."""
+    slurm_settings = [*slurm_settings, *([] if nodes is None else [f"nodes={nodes}"])]
     if run.launcher == "slurm":
         from oelm_core.launch.slurm import submit
 
-        submit.resume(run.folder, force, slurm_settings)
+        submit.resume(run.folder, force, slurm_settings, per_run)
         return
     from oelm_core.launch import local
 
-    if list(slurm_settings):
-        raise BadInput(f"{run.id} does not run under Slurm; leave --slurm out.")
-    local.resume(run.folder, force)
+    if slurm_settings:
+        raise BadInput(f"{run.id} does not run under Slurm; leave {'--slurm' if nodes is None else '--nodes'} out.")
+    local.resume(run.folder, force, per_run)
 
 
 def delete(run: Run) -> None:

@@ -7,15 +7,16 @@ import errno
 import fcntl
 import os
 import re
-import stat
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from oelm_core.errors import Refused
+from oelm_core.launch.shared_folder import no_locks, shared_folder, without_locks
 from oelm_core.runs import process
 from oelm_core.runs.schema import Misfit, Worker, convert, decode, encode
+from oelm_core.small_files import MOST_BYTES, open_plain_file
 
 S = TypeVar("S")
 
@@ -23,21 +24,6 @@ S = TypeVar("S")
 def lease_dir() -> Path:
     """Shared by all users of this machine, sticky like /tmp: `$OELM_LEASES`, else /tmp/oelm-leases."""
     return shared_folder(Path(os.environ.get("OELM_LEASES") or "/tmp/oelm-leases"))
-
-
-def shared_folder(path: Path) -> Path:
-    """A folder every user may write in and nobody may tidy up for others."""
-    try:
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileExistsError):  # another user was quicker; the mode is theirs to set
-                path.mkdir()
-                path.chmod(0o1777)  # mkdir's mode passes through the umask
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
-            raise Refused(f"{path} is a link or a file, not a folder; remove it or point OELM_LEASES elsewhere.")
-    except OSError as error:
-        raise Refused(f"cannot use {path} for device leases: {error.strerror}; set OELM_LEASES.") from None
-    return path
 
 
 def open_shared(path: Path) -> int:
@@ -52,8 +38,9 @@ def open_shared(path: Path) -> int:
             except (FileNotFoundError, FileExistsError):
                 continue
             except OSError as error:
+                whose = f"it belongs to {owner}, who" if (owner := _owner(path)) else "its owner"
                 raise Refused(
-                    f"cannot open {path}: {error.strerror}; its owner must allow everybody to write."
+                    f"cannot open {path}: {error.strerror}; {whose} must allow everybody to write (chmod 666)."
                 ) from None
             if flags & os.O_CREAT:
                 os.fchmod(descriptor, 0o666)
@@ -67,8 +54,15 @@ def read_line(path: Path, kind: type[S]) -> S | None:
     A key that does not fit counts as missing: the others still tell who lives.
     """
     try:
-        with open(path, "rb") as file:
-            content = decode(file.readline(), dict[str, Any])
+        with open(open_plain_file(path), "rb") as file:
+            return _parsed(file.readline(MOST_BYTES["record"]), kind)
+    except OSError:
+        return None
+
+
+def _parsed(line: bytes, kind: type[S]) -> S | None:
+    try:
+        content = decode(line, dict[str, Any])
         while True:
             try:
                 return convert(content, kind)
@@ -77,7 +71,14 @@ def read_line(path: Path, kind: type[S]) -> S | None:
                 if key not in content:
                     raise
                 del content[key]
-    except (OSError, Misfit):
+    except Misfit:
+        return None
+
+
+def _owner(path: Path) -> str | None:
+    try:
+        return process.name_of(os.lstat(path).st_uid)
+    except OSError:
         return None
 
 
@@ -106,6 +107,19 @@ class LeaseRecord(Struct):
         if self.boot_id != process.boot_id():
             return False
         return any(process.is_alive(one.pid, one.started, self.boot_time) for one in self.pids)
+
+    @property
+    def may_be_hidden(self) -> bool:
+        """Whether a process of it is there that this user is not shown (/proc with hidepid)."""
+        return self.boot_id == process.boot_id() and any(process.is_hidden(one.pid) for one in self.pids)
+
+    @property
+    def holder_name(self) -> str | None:
+        """Whose run it is: by whom the processes are, for the record says only what its writer was told."""
+        for one in self.pids:
+            if process.is_alive(one.pid, one.started, self.boot_time) and (name := process.owner(one.pid)):
+                return name
+        return self.user
 
 
 class Lease:
@@ -148,7 +162,8 @@ def take(device: str, run: str, folder: Path | None = None) -> Lease | None:
     descriptor = open_shared(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        before = read_line(path, LeaseRecord) or LeaseRecord()
+        # from the locked file itself: what cannot be read is no free device
+        before = _parsed(os.pread(descriptor, 1 << 20, 0).partition(b"\n")[0], LeaseRecord) or LeaseRecord()
         same_file = os.fstat(descriptor).st_ino == os.stat(path).st_ino
         if not same_file or before.is_held:
             os.close(descriptor)
@@ -168,14 +183,34 @@ def take(device: str, run: str, folder: Path | None = None) -> Lease | None:
         os.close(descriptor)
         if error.errno in (errno.EAGAIN, errno.EACCES, errno.ENOENT):
             return None
-        raise Refused(f"cannot write {path}: {error.strerror}.") from None
+        problem = without_locks(error)
+        raise Refused(
+            no_locks(path.parent, problem) if problem else f"cannot write {path}: {error.strerror}."
+        ) from None
     return Lease(device, path, descriptor, record, before)
 
 
 def holder(device: str, folder: Path | None = None) -> LeaseRecord | None:
-    """Who holds a device, judged without touching its lock; None when nobody does."""
-    record = read_line(lease_path(device, folder), LeaseRecord)
-    return record if record is not None and record.is_held else None
+    """Who holds a device, judged without touching its lock where its processes can be seen; None when nobody does."""
+    path = lease_path(device, folder)
+    record = read_line(path, LeaseRecord)
+    if record is None or record.is_held:
+        return record
+    return record if record.may_be_hidden and _is_locked(path) else None
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def lease_path(device: str, folder: Path | None = None) -> Path:

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from oelm_core.errors import refusing
 from oelm_core.launch import lease
+from oelm_core.launch.shared_folder import check_locks, shared_folder
 from oelm_core.runs import process
 from oelm_core.runs.folder import replace_file
 from oelm_core.runs.schema import encode
@@ -51,11 +52,12 @@ class Ticket(Struct):
 
 
 def queue_dir() -> Path:
-    return lease.shared_folder(lease.lease_dir() / "line")
+    return shared_folder(lease.lease_dir() / "line")
 
 
 def draw(run: str, requested: str, cards: int, cores: int, beside: str | None = None, at: float | None = None) -> Path:
     """A new ticket; its name orders the queue. It counts seconds since boot, so setting the clock cannot jump it."""
+    check_locks(lease.lease_dir())
     now = process.since_boot()
     path = queue_dir() / f"{int((now if at is None else at) * 1e6):018d}-{os.urandom(2).hex()}-{run}"
     _write(path, Ticket(run, requested, cards, cores, beside, boot_id=process.boot_id(), drawn=round(now, 2)))
@@ -135,4 +137,4 @@ def last_change() -> int:
 
 def _write(path: Path, ticket: Ticket) -> None:
     with refusing(f"cannot queue in {path.parent}"):
-        replace_file(path, encode(ticket) + b"\n", durable=False)
+        replace_file(path, encode(ticket) + b"\n", durable=False, mode=0o644)  # all who wait read it

@@ -12,7 +12,9 @@ from msgspec import Struct
 
 from oelm_core.config import Experiment, as_dict, config_hash, override
 from oelm_core.config.sections import SEEDS
-from oelm_core.errors import BadInput
+from oelm_core.config.seeds import seeds_option
+from oelm_core.errors import BadInput, Refused
+from oelm_core.home import home
 from oelm_core.launch import launcher as launchers
 from oelm_core.provenance import code_state, package_versions
 from oelm_core.recipe import HASH_FORM
@@ -32,7 +34,9 @@ class RunRequest(Struct, frozen=True):
     device: str = "auto"
     """auto, cpu, or the cards it may take: 2,3."""
     per_run: int = 1
-    """Devices of one run."""
+    """Devices of one run, on each of its nodes."""
+    nodes: int | None = None
+    """Nodes of one run; None leaves it to slurm.yaml."""
     study: str | None = None
     after: str | None = None
     """A run to wait for."""
@@ -45,6 +49,8 @@ class RunRequest(Struct, frozen=True):
     """Texts of --slurm."""
     command: tuple[str, ...] = ()
     tuning: Tuning | None = None
+    report_to: tuple[str, ...] = ()
+    """Where its curves go."""
 
     def record(self, launcher: str, *, after: str | None, beside: str | None) -> RunRecord:
         """run.json; `after` and `beside` are ids by now."""
@@ -62,6 +68,7 @@ class RunRequest(Struct, frozen=True):
             host=process.host(),
             devices_asked=device.lower() if device.lower() in ("auto", "cpu") else device,
             per_run=self.per_run,
+            nodes=self.nodes,
             after=after,
             after_any=self.after_any,
             pause=self.pause,
@@ -74,6 +81,7 @@ class RunRequest(Struct, frozen=True):
             versions=package_versions(),
             created=time.time(),
             tuning=self.tuning,
+            report_to=list(self.report_to),
         )
 
 
@@ -88,16 +96,19 @@ class LaunchRequest(Struct, frozen=True):
     """Texts of --set."""
     device: str = "auto"
     per_run: int = 1
+    nodes: int | None = None
     after: str | None = None
     after_any: bool = False
     launcher: str = "local"
     slurm: tuple[str, ...] = ()
     catalogue: str | None = None
     """The folder of the user's own presets, where one was named."""
+    report_to: tuple[str, ...] | None = None
+    """Texts of --report-to; None leaves it to settings.yaml."""
 
     def experiments(self, catalogue: Catalogue) -> list[Experiment]:
         """The arms with the settings applied; BadInput with one sentence when they do not fit."""
-        launchers.check_launcher(self.launcher, self.slurm)
+        launchers.check_launcher(self.launcher, self.slurm, self.nodes)
         for seed in self.seeds:
             if seed not in SEEDS:
                 raise BadInput(f"seed {seed} is out of bounds; it should be a number of 64 bits.")
@@ -118,6 +129,7 @@ class LaunchRequest(Struct, frozen=True):
         arms = self.experiments(catalogue)
         # Found once: with several arms, @last would else mean the arm just started.
         after = find_run(self.after).id if self.after else None
+        report_to = self.reports_to()
         if study:
             pairs = [(arm, seed) for seed in self.seeds or study.seeds for arm in arms]
         else:
@@ -128,15 +140,30 @@ class LaunchRequest(Struct, frozen=True):
                 seed,
                 self.device,
                 self.per_run,
+                self.nodes,
                 study=study.id if study else None,
                 after=after,
                 after_any=self.after_any,
                 pause=study.pause if study else 0.0,
                 slurm=self.slurm,
                 command=tuple(command),
+                report_to=report_to,
             )
             for arm, seed in pairs
         ]
+
+    def reports_to(self) -> tuple[str, ...]:
+        """Where the curves go. What the command line names must be installed; what the settings name need not yet."""
+        from oelm_core.mirror.targets import missing, target_names
+        from oelm_core.settings import read_settings, settings_file
+
+        if self.report_to is None:
+            said = read_settings(home()).report_to
+            return target_names(said, f"{settings_file(home())}, report_to") if said else ()
+        names = target_names(self.report_to, "--report-to")
+        for why in filter(None, map(missing, names)):
+            raise Refused(why)
+        return names
 
     def start(
         self, catalogue: Catalogue, command: Sequence[str], started: Callable[[RunFolder], object]
@@ -160,12 +187,14 @@ class LaunchRequest(Struct, frozen=True):
         words = ["oelm", "study", self.study] if self.study else ["oelm", "run", *self.presets]
         words += ["--device", self.device] if self.device != "auto" else []
         words += ["--per-run", str(self.per_run)] if self.per_run != 1 else []
-        words += [part for seed in self.seeds for part in ("--seed", str(seed))]
+        words += ["--nodes", str(self.nodes)] if self.nodes is not None else []
+        words += seeds_option(self.seeds).split() if self.seeds else []
         words += [part for text in self.settings for part in ("--set", text)]
         words += ["--after", self.after] if self.after else []
         words += ["--after-any"] if self.after_any else []
         words += ["--launcher", self.launcher] if self.launcher != "local" else []
         words += [part for text in self.slurm for part in ("--slurm", text)]
+        words += ["--report-to", ",".join(self.report_to) or "none"] if self.report_to is not None else []
         return words + (["--presets", self.catalogue] if self.catalogue else [])
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from msgspec.structs import asdict
 
+from oelm_core.runs import outcomes
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Attempt, RunState, WorkerProgress
 
@@ -50,6 +51,11 @@ class RunWriter:
         self.state.step, self.state.total = progress.step, progress.total
         if self.state.state == "starting" and progress.step > 0:
             self.state.state = "running"
+
+    def take_last_step(self) -> None:
+        """Where the worker said it ended: its progress, told twice a second, is a few steps older."""
+        said = outcomes.last_word(self.folder)
+        self.state.step = max(self.state.step, said.step if said else 0)
 
     def insist(self, write: Callable[[], None], seconds: float = 60.0) -> None:
         """Tries for a while: a disk that is full now may have room once the worker's files are gone."""

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,10 +18,12 @@ if __name__ == "__main__":  # msgspec takes typing_extensions where it finds it:
 
 from msgspec.structs import replace
 
+from oelm_core import patience
 from oelm_core.errors import LabError, NotFound
 from oelm_core.launch import machine_state, queue, spawn, suspects, worker_exit
 from oelm_core.launch.acquire import DependencyFailed, Devices, Waiter, pause_left, wait_for_run
-from oelm_core.launch.ending import Ending, look, stuck_sentence
+from oelm_core.launch.ending import Ending
+from oelm_core.launch.ranks import RankProcesses
 from oelm_core.launch.run_writer import RunWriter
 from oelm_core.launch.spawn import SIGNALS
 from oelm_core.runs import attempts, outcomes, process
@@ -44,13 +47,7 @@ class Runner(RunWriter):
         self.run = run
         self.ticket = ticket
         self.taken: Devices | None = None
-        self.ranks: dict[int, int] = {}
-        """The rank of each process we started, by pid. On several nodes srun, as rank 0, stands for all."""
-        self.ends: dict[int, worker_exit.RankEnd] = {}
-        self.told: set[int] = set()
-        """Ranks that were told to end."""
-        self.looks: dict[int, str] = {}
-        """What the kernel said of ranks that others gave up on."""
+        self.ranks = RankProcesses()
         self.port: spawn.HeldPort | None = None
         self.stop: str | None = None  # None, "gently" or "now"
         self.signalled = False
@@ -68,6 +65,7 @@ class Runner(RunWriter):
             runner=me,
             slurm=self.job.record if self.job else None,
             world_size=self.run.per_run * (self.job.nodes if self.job else 1),
+            per_run=self.run.per_run,
             from_step=attempts.newest_checkpoint_step(self.folder),
             started=started,
         )
@@ -75,7 +73,9 @@ class Runner(RunWriter):
         attempts.claim(self.folder, self.attempt, force=force)
         if self.job:
             self.job.introduce(self.folder)
-        self.threads_before = before.threads if before else None
+        # Sums depend on the number of threads. With other ranks they differ anyway: each has its share of the cores.
+        same_ranks = before is not None and before.world_size in (None, self.attempt.world_size)
+        self.threads_before = before.threads if before and same_ranks else None
         stop = self.folder.read(Stop)
         if self.attempt.attempt > 1 and stop is not None and stop.attempt < self.attempt.attempt:
             self.remove(Stop.FILE)
@@ -125,9 +125,9 @@ class Runner(RunWriter):
         except Exception:
             ending = Ending()
             ending.by(0.0)
-            while not self._gone():
+            while not self.ranks.gone():
                 if ending.kills(time.monotonic()):
-                    self._signal_all(signal.SIGKILL)
+                    self.ranks.kill()
                 time.sleep(0.1)
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         what = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
@@ -137,55 +137,103 @@ class Runner(RunWriter):
         """Gives the devices back (every descendant is gone by now) and writes the final state, the very last thing."""
         now = time.time()
         self.take_progress()
-        again = self.job is not None and self.save_and_leave and not self.stop and end.state == "stopped"
-        if self.job and again:
-            progressed = attempts.newest_checkpoint_step(self.folder) > (self.attempt.from_step or 0)
-            refusal = self.job.why_not_again(progressed)
-            end, again = RunStatus("stopped", "timeout", refusal), refusal is None
-        codes = [one.code for one in self.ends.values()]
+        self.take_last_step()
+        end, again = self._whether_again(end)
+        codes = [one.code for one in self.ranks.ends.values()]
         code = next((one for one in codes if one), 0 if codes else None)
         self.attempt.ended, self.attempt.state, self.attempt.reason = now, end.state, end.reason
         self.attempt.exit_code = code if code is not None and code >= 0 else None
         self.attempt.signal = signal.Signals(-code).name if code is not None and code < 0 else None
-        if self.attempt.machine is not None:
-            self.attempt.machine.after = machine_state.look(self.taken.kind if self.taken else "cpu")
+        with self._whatever_happens("the machine's state was not recorded"):
+            if self.attempt.machine is not None:
+                self.attempt.machine.after = machine_state.look(self.taken.kind if self.taken else "cpu")
         if end.reason == "gpu_fault":
-            end = end._replace(message=self._suspect(end.message or ""))
+            with self._whatever_happens("no card was marked as suspect"):
+                end = end._replace(message=self._suspect(end.message or ""))
         self.state.state, self.state.reason, self.state.message = end
         self.state.workers, self.state.heartbeat, self.state.ended = [], now, now
-        self.release()
+        with self._whatever_happens("not every device was given back before the runner's end"):
+            self.release()
         self.insist(lambda: attempts.update(self.folder, self.attempt))
         if self.job and again:
-            self._queue_again(self.job)
+            self._queue_again(self.job, again)
         if self.state.state in FINAL:
             self._tell_ledger()
         self.insist(lambda: self.folder.write(self.state))
+
+    def notify(self) -> None:
+        """Tells the user of the end, if asked to; what goes wrong is kept, and said in the run's log."""
+        if self.state.state not in FINAL:
+            return
+        from oelm_core.notify import tell
+        from oelm_core.settings import settings_file
+
+        if not settings_file(self.folder.path.parent.parent).exists():
+            return
+        sys.modules.pop("typing_extensions", None)  # from here on memory is no matter, and YAML's readers want it
+        with self._whatever_happens("nobody was told of the end"):
+            notice = tell(self.folder)
+            if notice is not None and notice.problem:
+                self._log(notice.problem)
+
+    @contextlib.contextmanager
+    def _whatever_happens(self, otherwise: str) -> Iterator[None]:
+        """For what is done beside the run's end, which is written all the same. The log says what went wrong."""
+        try:
+            yield
+        except Exception as error:
+            self._log(f"{otherwise}: {type(error).__name__}: {error}")
+
+    def _log(self, sentence: str) -> None:
+        with contextlib.suppress(OSError), open(self.folder.log, "a", encoding="utf-8") as log:
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}\n")
+
+    def _whether_again(self, end: RunStatus) -> tuple[RunStatus, str | None]:
+        """How a job's attempt ended, and the message with which it is queued again; None where it is not."""
+        lost = end.reason == "node_fail"
+        if self.job is None or self.stop or not (lost or (self.save_and_leave and end.state == "stopped")):
+            return end, None
+        saved = attempts.newest_checkpoint_step(self.folder)
+        progressed = saved > (self.attempt.from_step or 0)
+        what = end.message or "" if lost else "Saved at the time limit"
+        if lost and not progressed:  # once: what stops it on every node is no fault of one
+            before = [one for one in attempts.read_all(self.folder) if one.attempt != self.attempt.attempt]
+            progressed = not before or before[-1].reason != "node_fail"
+        refusal = self.job.why_not_again(progressed, what)
+        end = RunStatus("stopped", "node_fail" if lost else "timeout", refusal)
+        if refusal is not None:
+            return end, None
+        if lost:
+            return end, f"{what} Queued again, from step {saved}."
+        return end, f"Saved at step {self.state.step} before the time limit. Queued again."
 
     def _tell_ledger(self) -> None:
         from oelm_core.runs import ledger  # late, as all that only an end needs
         from oelm_core.runs.store import HeadlineReader
 
-        with contextlib.suppress(Exception):  # the end is written whatever happens here
+        with self._whatever_happens("the ledger does not have this end"):
             end = ledger.LedgerEnd(
                 self.state.state, self.state.reason, *HeadlineReader(self.folder).read(self.run.config)
             )
             ledger.append(ledger.about_run("ended", self.folder.id, self.run, end), self.folder.path.parent)
 
-    def _queue_again(self, job: Job) -> None:
+    def _queue_again(self, job: Job, message: str) -> None:
         """Back into Slurm's queue. The state is written first: Slurm ends this process as soon as it agrees."""
         ended = self.state
-        message = f"Saved at step {ended.step} before the time limit and queued again."
         nobody = {"pid": None, "started": None, "ended": None, "launcher": "slurm"}
         self.state = replace(ended, state="queued", reason=None, message=message, **nobody)
         self.insist(lambda: self.folder.write(self.state))
-        refusal = job.requeue()
+        try:
+            refusal = job.requeue()
+        except LabError as error:
+            refusal = str(error).rstrip(".")
         if refusal is not None:
-            message = f"Saved at the time limit, but Slurm would not queue it again: {refusal}; resume it."
+            message = f"{message.partition('. ')[0]}, but Slurm would not queue it again: {refusal}; resume it."
             self.state = replace(ended, message=message)
 
     def _suspect(self, message: str) -> str:
         """Keeps the cards that failed from the queue. Slurm's are its own to judge."""
-        if self.taken is None or not self.taken.leases:
+        if self.taken is None or self.taken.kind != "cuda" or not self.taken.leases:
             return message
         labels = dict(zip((one.device for one in self.taken.leases), self.taken.labels, strict=True))
         failed = suspects.failed_cards(outcomes.read_all(self.folder), list(labels))
@@ -207,7 +255,7 @@ class Runner(RunWriter):
     def rest(self, seconds: float) -> None:
         """Sleeps, but takes signals and stop requests at once; raises Stopped when told to end before the worker."""
         self._listen(seconds)
-        if not self.ranks and (self.stop or self.save_and_leave):
+        if not self.ranks.started and (self.stop or self.save_and_leave):
             raise Stopped
 
     def say(self, message: str) -> None:
@@ -260,44 +308,52 @@ class Runner(RunWriter):
 
     def _start_worker(self) -> None:
         assert self.taken is not None
+        if self.run.report_to:
+            from oelm_core.launch import bridges
+
+            bridges.start(self.folder, self.run.report_to)  # first: once there is a worker, orphans become ours
         ranks = self.attempt.world_size or 1
         threads = max(1, len(self.taken.cores) // ranks) if self.taken.kind == "cpu" else self.threads_before
-        self.kills_before = worker_exit.kernel_kills()
         self.log_start = self.folder.log.stat().st_size if self.folder.log.exists() else 0
         cwd = Path(self.run.cwd or ".")
-        command = spawn.worker_command(self.folder.path, self.run.worker)
+        cwd = cwd if cwd.is_dir() else self.folder.path
         cards = [one.device for one in self.taken.leases]
         if self.job:
             cards = list(self.job.cards)
             threads = self.job.threads(ranks) if self.taken.kind == "cpu" else threads
         self.attempt.threads, self.attempt.machine = threads, MachineStates(machine_state.look(self.taken.kind))
         attempts.update(self.folder, self.attempt)
+        if ranks > 1:
+            self.port = spawn.hold_port()  # until the runner ends
+        port = self.port.number if self.port else 0
         environment = spawn.environment(self.taken.kind, cards, threads)
-        for rank, (line, variables) in enumerate(self._commands(command, ranks)):
+        if self.job and self.job.nodes > 1:
+            from oelm_core.launch.slurm.spread import Place, SpreadRanks
+
+            place = Place(self.folder, cwd, self.run.worker, self.taken.kind, threads)
+            self.ranks = SpreadRanks(self.job, ranks, self._record_workers)
+            self.ranks.start(place, environment, port)
+            return
+        self.ranks = RankProcesses()
+        for rank in range(ranks):
             spawn.spawn(
-                line,
-                cwd=cwd if cwd.is_dir() else self.folder.path,
-                environment={**environment, **variables},
+                spawn.worker_command(self.folder.path, self.run.worker),
+                cwd=cwd,
+                environment={**environment, **(spawn.rank_environment(rank, ranks, port) if ranks > 1 else {})},
                 log=self.folder.log,
                 cores=self.taken.cores,
                 keep=[one.descriptor for one in self.taken.leases],
                 record=partial(self._record_rank, rank),
             )
 
-    def _commands(self, command: list[str], ranks: int) -> list[tuple[list[str], dict[str, str]]]:
-        """(command, variables) of every process to start here: one a rank, or one srun for all nodes."""
-        if ranks == 1:
-            return [(command, {})]
-        self.port = spawn.hold_port()  # until the runner ends
-        if self.job and self.job.nodes > 1:
-            return [(self.job.spread_command(command, ranks, self.port.number), {})]
-        return [(command, spawn.rank_environment(rank, ranks, self.port.number)) for rank in range(ranks)]
-
     def _record_rank(self, rank: int, pid: int) -> None:
-        self.ranks[pid] = rank
+        self.ranks.note(rank, pid)
+        self._record_workers()
+
+    def _record_workers(self) -> None:
         self.state.state, self.state.message = "starting", None
         self.state.worker_started = self.state.worker_started or time.time()
-        self._record_descendants(list(self.ranks))
+        self._record_descendants(self.ranks.own_pids)
         self.beat(force=True)
 
     def _record_descendants(self, pids: list[int]) -> None:
@@ -311,110 +367,60 @@ class Runner(RunWriter):
         """Follows the ranks until they and everything below them is gone."""
         stopping, failing, next_look, gap = False, False, 0.0, 1.0
         ending = Ending()
-        while not self._gone():
+        while not self.ranks.gone():
             now = time.monotonic()
             if (self.stop or self.save_and_leave) and not stopping:
                 stopping = True
-                ending.by(now + spawn.grace())
+                ending.by(now + patience.GRACE.seconds())
                 self.state.state, self.state.message = "stopping", None
-                self._tell_ranks(signal.SIGTERM if self.stop else signal.SIGUSR2)
+                self.ranks.tell(signal.SIGTERM if self.stop else signal.SIGUSR2)
                 self.beat(force=True)
             failed = None if failing else self._failed_rank()
             if failed is not None:
                 failing = True
-                ending.by(now + spawn.rank_grace())
-                self._end_other_ranks(failed)
+                ending.by(now + patience.RANK_GRACE.seconds())
+                self.state.state, self.state.message = "stopping", failed.sentence
+                self.ranks.end_others(failed.rank)
+                self.beat(force=True)
             elif not ending.is_set and (self.folder.path / Outcome.FILE).exists():
-                ending.by(now + spawn.grace())  # its last act was to say how it went
-            if not self._living_ranks() and not ending.is_set:
-                ending.by(now + 5.0)  # leftovers of a worker that is gone have nothing to save
-                self._signal_all(signal.SIGTERM)
+                ending.by(now + patience.GRACE.seconds())  # its last act was to say how it went
+            if not self.ranks.living() and not ending.is_set:
+                ending.by(now + 5.0)
+                self.ranks.clear()
             if self.stop == "now":
                 ending.by(now)
             if ending.kills(now):
-                self._signal_all(signal.SIGKILL)
+                self.ranks.kill()
             self.take_progress()
             if ending.is_stuck(now):
-                self.state.state, self.state.message = "stopping", self._who_is_stuck()
+                self.state.state, self.state.message = "stopping", self.ranks.stuck()
             if now >= next_look:
                 self._record_descendants(process.descendants())
                 next_look, gap = now + gap, min(gap * 2, 8.0)
             self.beat()
-            hurried = not self._living_ranks() or self.stop == "now"
+            hurried = not self.ranks.living() or self.stop == "now"
             self._listen(0.05 if hurried and not ending.is_stuck(now) else 1.0)
+        log_tail = worker_exit.tail(self.folder.log, self.log_start)
         return worker_exit.judge(
-            self.ends,
+            self.ranks.ends,
             outcomes.read_all(self.folder),
             stop_asked=self.folder.read(Stop) is not None,
             signalled=self.signalled,
-            kernel_killed=worker_exit.kernel_kills() > self.kills_before,
-            log_tail=worker_exit.tail(self.folder.log, self.log_start),
+            kernel_killed=self.ranks.kernel_killed,
+            log_tail=log_tail,
             ranks=self.attempt.world_size or 1,
-            looks=self.looks,
+            on_cards=self.taken is None or self.taken.kind == "cuda",
+            looks=self.ranks.looks,
+            trouble=self.ranks.trouble(log_tail),
         )
 
-    def _gone(self) -> bool:
-        """Reaps whoever ended; true once no descendant is left."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return True
-            if pid == 0:
-                return False
-            rank = self.ranks.get(pid)
-            if rank is not None:
-                code = os.waitstatus_to_exitcode(status)
-                self.ends[rank] = worker_exit.RankEnd(code, time.time(), rank in self.told)
-
-    # -- ending them ---------------------------------------------------------------------------------------------
-
-    def _living_ranks(self) -> dict[int, int]:
-        """Pids by rank."""
-        return {rank: pid for pid, rank in self.ranks.items() if rank not in self.ends}
-
-    def _failed_rank(self) -> int | None:
-        """Of several ranks the one that failed or is gone without a word; alone a worker ends by itself."""
-        if (self.attempt.world_size or 1) == 1 or not self._living_ranks():
+    def _failed_rank(self) -> worker_exit.FailedRank | None:
+        """Of several ranks the one because of which the others are ended; alone a worker ends by itself."""
+        if (self.attempt.world_size or 1) == 1 or not self.ranks.living():
             return None
         said = outcomes.read_all(self.folder)
-        failed = [rank for rank, one in said.items() if one.state == "failed"]
-        failed += [rank for rank in self.ends if rank not in said]
-        return failed[0] if failed else None
-
-    def _end_other_ranks(self, failed: int) -> None:
-        """Without its peer a rank can neither go on nor save: each may say what it saw, then it is killed."""
-        self.state.state, self.state.message = "stopping", f"Rank {failed} failed; the others are being ended."
-        for rank, pid in self._living_ranks().items():
-            self.looks[rank] = look(pid)
-            if rank != failed:
-                self.told.add(rank)
-                _send(pid, signal.SIGTERM)
-        self.beat(force=True)
-
-    def _who_is_stuck(self) -> str:
-        ranks = self._living_ranks()
-        names = {pid: f"rank {rank}" if len(self.ranks) > 1 else "worker" for rank, pid in ranks.items()}
-        return stuck_sentence(process.descendants(), names)
-
-    def _tell_ranks(self, number: signal.Signals) -> None:
-        self.told.update(self._living_ranks())
-        if self.job and self.job.nodes > 1:
-            self.job.signal_ranks(number.name.removeprefix("SIG"))
-            return
-        for pid in self._living_ranks().values():
-            _send(pid, number)
-            _send(pid, signal.SIGCONT)  # a frozen worker must wake to save
-
-    def _signal_all(self, number: signal.Signals) -> None:
-        self.told.update(self._living_ranks())
-        for pid in process.descendants():
-            _send(pid, number)
-
-
-def _send(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
+        silent = [rank for rank in self.ranks.ends if rank not in said]
+        return worker_exit.failed_rank(said, silent + self.ranks.missing)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -422,11 +428,14 @@ def main(argv: list[str] | None = None) -> int:
     folder = RunFolder(Path(arguments["--run-folder"]))
     ready = int(arguments["--ready"]) if arguments.get("--ready") else None
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    with contextlib.suppress(OSError):  # a run's files are for whom its folder is for, whoever resumes it
+        os.umask(~os.stat(folder.path).st_mode & 0o777)
     ticket = Path(arguments["--ticket"]) if arguments.get("--ticket") else None
     run = folder.read(RunRecord)
     if run is None:
         print(f"{folder.path}/run.json cannot be read; nothing to run.", file=sys.stderr)
         return 2
+    run.per_run = int(arguments.get("--per-run") or attempts.per_run(folder, run))
     runner = Runner(folder, run, ticket)
     try:
         runner.claim(force="--force" in arguments)
@@ -444,6 +453,11 @@ def main(argv: list[str] | None = None) -> int:
         traceback.print_exc()
         end = runner.give_up(error)
     runner.conclude(end)
+    runner.notify()
+    if runner.job and run.report_to and runner.state.state in FINAL:
+        from oelm_core.launch import bridges
+
+        bridges.wait(folder, run.report_to)  # Slurm ends them with the job
     if runner.job:  # a job that depends on this one starts only if it finished
         return 0 if runner.state.state == "finished" else 1
     return 0 if runner.state.state in FINAL - {"failed"} else 1

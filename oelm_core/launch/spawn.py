@@ -16,26 +16,11 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD}
 """Blocked from before the runner's first line (the launcher sees to it) and taken one by one while it rests."""
-GRACE = 120.0
-"""Seconds a worker that was told to end may take to save; OELM_GRACE says otherwise."""
-RANK_GRACE = 20.0
-"""Seconds the other ranks may take to leave once one has failed; OELM_RANK_GRACE says otherwise."""
 RENDEZVOUS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """torch's own variables. `TORCHELASTIC_...`: left by a torchrun around us, they would change what these mean."""
 
-
-def grace() -> float:
-    try:
-        return float(os.environ.get("OELM_GRACE") or GRACE)
-    except ValueError:
-        return GRACE
-
-
-def rank_grace() -> float:
-    try:
-        return float(os.environ.get("OELM_RANK_GRACE") or RANK_GRACE)
-    except ValueError:
-        return RANK_GRACE
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""How torch hands out a card's memory: every version reads the first name, newer ones the second too."""
 
 
 def worker_command(run_folder: Path, worker: str | None) -> list[str]:
@@ -64,16 +49,23 @@ def environment(kind: str, devices: list[str], threads: int | None) -> dict[str,
     variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     variables["CUDA_VISIBLE_DEVICES"] = ",".join(devices) if kind == "cuda" else ""
     variables["PYTHONUNBUFFERED"] = "1"
+    if kind == "cuda" and not any(name in variables for name in ALLOCATOR):
+        variables[ALLOCATOR[0]] = "expandable_segments:True"  # batches of many sizes leave no gaps in a card's memory
     if threads:
         variables["OELM_THREADS"] = variables["OMP_NUM_THREADS"] = str(threads)
     return variables
 
 
-def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
-    """What one of several ranks on this machine is told: torch's variables, and gloo's own way through the machine."""
-    numbers = (rank, rank, ranks, ranks, "127.0.0.1", port)
+def rank_environment(
+    rank: int, ranks: int, port: int, *, local: int | None = None, here: int | None = None, address: str | None = None
+) -> dict[str, str]:
+    """What one of several ranks is told: torch's variables, and on one machine gloo's own way through it.
+
+    On several nodes `local` is its number among the `here` ranks of its own one, and `address` that of the first.
+    """
+    numbers = (rank, local if local is not None else rank, ranks, here or ranks, address or "127.0.0.1", port)
     variables = {name: str(value) for name, value in zip(RENDEZVOUS, numbers, strict=True)}
-    if "GLOO_SOCKET_IFNAME" not in os.environ and os.path.isdir("/sys/class/net/lo"):
+    if address is None and "GLOO_SOCKET_IFNAME" not in os.environ and os.path.isdir("/sys/class/net/lo"):
         variables["GLOO_SOCKET_IFNAME"] = "lo"  # whatever this machine's name may resolve to
     return variables
 
@@ -106,15 +98,18 @@ def spawn(
     *,
     cwd: Path,
     environment: dict[str, str],
-    log: Path,
+    log: Path | None,
     cores: Iterable[int],
     record: Callable[[int], None],
     keep: Iterable[int] = (),
+    stdin: int | None = None,
+    stdout: int | None = None,
 ) -> int:
     """Starts the worker and returns its pid. `record(pid)` is called before the worker runs a single line of its own.
 
     Killed anywhere in between, the runner leaves no unwatched worker: the child asks for SIGTERM at its parent's death
-    and waits at the gate, which closes with the runner. `keep` are lease descriptors the worker holds on to.
+    and waits at the gate, which closes with the runner. `keep` are lease descriptors the worker holds on to. Without a
+    `log` it writes to our standard error. `stdin` and `stdout` are for a process that the runner talks to.
     """
     _prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphaned descendants become ours, whatever session they are in
     gate, key = os.pipe()
@@ -123,7 +118,8 @@ def spawn(
     if pid == 0:
         try:
             os.close(key)
-            _become_worker(gate, parent, command, cwd, environment, log, list(cores), list(keep))
+            streams = _Streams(log, stdin, stdout)
+            _become_worker(gate, parent, command, cwd, environment, streams, list(cores), list(keep))
         except BaseException as error:
             os.write(2, f"cannot start {command[0]}: {error}\n".encode())
         finally:
@@ -137,22 +133,33 @@ def spawn(
     return pid
 
 
+class _Streams(NamedTuple):
+    """What becomes of a child's standard input, output and error."""
+
+    log: Path | None
+    stdin: int | None
+    stdout: int | None
+
+    def opened(self) -> tuple[int, int, int]:
+        out = 2 if self.log is None else os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        reads = os.open(os.devnull, os.O_RDONLY) if self.stdin is None else self.stdin
+        return reads, out if self.stdout is None else self.stdout, out
+
+
 def _become_worker(
     gate: int,
     parent: int,
     command: list[str],
     cwd: Path,
     environment: dict[str, str],
-    log: Path,
+    streams: _Streams,
     cores: list[int],
     keep: list[int],
 ) -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent or os.read(gate, 1) != b"g":
         os._exit(127)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (out, 1), (out, 2)):
+    for target, source in enumerate(streams.opened()):
         os.dup2(source, target)
     for descriptor in keep:
         os.set_inheritable(descriptor, True)

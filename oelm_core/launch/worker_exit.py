@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,8 +12,11 @@ from oelm_core.devices.card_errors import card_error
 from oelm_core.runs import outcomes, process
 from oelm_core.runs.schema import Outcome
 from oelm_core.runs.status import RunStatus, status_of
+from oelm_core.small_files import open_plain_file
 
 REQUEUE_EXIT_CODE = 75
+DISK_EXIT_CODE = 74
+"""A worker that found no room even for its last word."""
 UNSAVED = "Ended without saving the steps since its newest checkpoint."
 SEEN_LATE = 2.0
 """Seconds by which the runner may learn of a death later than the ranks that it makes fail."""
@@ -32,6 +35,28 @@ class RankEnd(NamedTuple):
     """Whether the runner had told it to end."""
 
 
+class FailedRank(NamedTuple):
+    """The rank because of which the others are ended while the run still lives."""
+
+    rank: int
+    sentence: str
+
+
+def failed_rank(said: Mapping[int, Outcome], silent: Sequence[int]) -> FailedRank | None:
+    """One that failed by itself, else one that is gone without a word, else one that lost another; None: all are well.
+
+    `silent`: ranks that have ended without an outcome.
+    """
+    failed = [(one.t or 0.0, rank) for rank, one in said.items() if one.state == "failed" and not one.consequence]
+    if failed:
+        rank = min(failed)[1]
+        return FailedRank(rank, f"Rank {rank} failed; the others are being ended.")
+    if silent:
+        return FailedRank(silent[0], f"Rank {silent[0]} is gone; the others are being ended.")
+    left = next((rank for rank, one in said.items() if one.state == "failed"), None)
+    return None if left is None else FailedRank(left, f"Rank {left} lost touch with another; all are being ended.")
+
+
 def judge(
     ends: Mapping[int, RankEnd],
     said: Mapping[int, Outcome],
@@ -41,18 +66,23 @@ def judge(
     kernel_killed: bool,
     log_tail: str = "",
     ranks: int = 1,
+    on_cards: bool = True,
     looks: Mapping[int, str] | None = None,
+    trouble: RunStatus | None = None,
 ) -> RunStatus:
     """The end of an attempt, from the ends and last words of its ranks: one of them for a run of one process.
 
     `stop_asked`: a stop.json is there. `signalled`: the runner itself was told to end. `kernel_killed`: the
-    out-of-memory killer struck meanwhile. `ranks`: of the whole run, also those that srun started elsewhere. `looks`:
-    how ranks looked when another gave up on them.
+    out-of-memory killer struck meanwhile. `ranks`: of the whole run, also those that srun started elsewhere.
+    `on_cards`: whether the log may speak of a card. `looks`: how ranks looked when another gave up on them. `trouble`:
+    what befell whole nodes, which explains ranks that were left alone.
     """
     asked = stop_asked or signalled
     rank, word = outcomes.deciding(said) or (0, None)
     if word is not None and word.consequence and asked:
         word = None  # somebody ended the ranks, and one was gone before another
+    if trouble is not None and not asked and (word is None or word.consequence or word.state == "stopped"):
+        return trouble
     death = _first_death(ends, said)
     if death is not None and (word is None or _came_first(ends[death], word, asked)):
         rank, word = death, None
@@ -64,7 +94,7 @@ def judge(
     if own:
         return own
     code = ends[rank].code if rank in ends else None
-    killed_by = _signal_of(code)
+    killed_by = signal_of(code)
     who = f"Rank {rank}" if len(ends) > 1 else "The worker"
     if killed_by == "SIGKILL" and kernel_killed and not stop_asked:
         return RunStatus(
@@ -72,14 +102,20 @@ def judge(
         )
     if stop_asked:
         return RunStatus("stopped", "user", UNSAVED if killed_by else None)
-    if signalled and (killed_by or code):
+    if signalled and code != 0:
         return RunStatus("stopped", "signal", "The runner was told to end.")
     card = card_error(log_tail)
+    if card and not on_cards and card.reason != "oom":
+        card = None
     if card and code not in (0, None, REQUEUE_EXIT_CODE) and killed_by != "SIGKILL":
         # a driver or NCCL's watchdog ended it before it could say anything
         return RunStatus("failed", card.reason, f"{card.words}; {card.advice or 'lower train.batch_size'}.")
     if killed_by:
         return RunStatus("failed", "signal", f"{who} was killed by {killed_by}.")
+    if code == DISK_EXIT_CODE:
+        return RunStatus(
+            "failed", "disk", "The disk is full; the last checkpoint is still usable. Free some and resume it."
+        )
     if code == REQUEUE_EXIT_CODE:
         return RunStatus("stopped", "preempted", "Saved and ended on SIGUSR2; resume it.")
     words = last_words(log_tail)
@@ -98,26 +134,31 @@ def _came_first(death: RankEnd, word: Outcome, asked: bool) -> bool:
     """Whether a silent death explains another rank's words, and not the other way round."""
     if word.state != "failed":
         return word.state == "stopped" and not asked  # a rank says in good faith that it was told to stop: by us
-    late = 0.0 if _signal_of(death.code) in OF_PEERS else SEEN_LATE
+    late = 0.0 if signal_of(death.code) in OF_PEERS else SEEN_LATE
     return word.consequence or death.at - late < (word.t or 0.0)
 
 
 def _blame(word: Outcome, silent: list[int], ends: Mapping[int, RankEnd], looks: Mapping[int, str]) -> RunStatus:
-    """A rank failed because of another: of the one that said nothing, where there is one."""
+    """A rank failed because of another: of the one that said nothing, where there is one.
+
+    That one hung if others waited for it in vain; one that closed its connection had come to an end of its own.
+    """
     if not silent:
         return RunStatus("failed", word.reason, word.message)
     rank = silent[0]
-    if rank not in ends:
-        return RunStatus("failed", word.reason, f"Rank {rank} is gone without a word. {word.message or ''}".rstrip())
-    look = f": {looks[rank]}" if looks.get(rank) else ""
-    return RunStatus("failed", "hang", f"Rank {rank} did not answer{look}. {word.message or ''}".rstrip())
+    look, words = looks.get(rank), f" {word.message or ''}".rstrip()
+    if rank in ends and (look or word.reason == "hang"):
+        return RunStatus("failed", "hang", f"Rank {rank} did not answer{': ' + look if look else ''}.{words}")
+    code = ends[rank].code if rank in ends else None
+    how = f"ended with exit code {code}" if code is not None and code >= 0 else "is gone"
+    return RunStatus("failed", word.reason, f"Rank {rank} {how} without a word.{words}")
 
 
 def _in_sentence(who: str) -> str:
     return who[0].lower() + who[1:]
 
 
-def _signal_of(code: int | None) -> str | None:
+def signal_of(code: int | None) -> str | None:
     """The name of the signal in an exit code: -9 from a child, 137 from a shell in between."""
     if code is None or -1 < code <= 128:
         return None
@@ -130,7 +171,7 @@ def _signal_of(code: int | None) -> str | None:
 def tail(path: Path, start: int = 0, size: int = 8192) -> str:
     """The end of a log, but nothing from before `start`: an earlier attempt's words are not this one's."""
     try:
-        with open(path, "rb") as file:
+        with open(open_plain_file(path), "rb") as file:
             file.seek(max(start, os.fstat(file.fileno()).st_size - size))
             return file.read().decode("utf-8", "replace")
     except OSError:

@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
-from transformers.integrations.sdpa_attention import repeat_kv
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from oelm_core.errors import BadInput
 from oelm_core.models.gpt import Attention
@@ -33,10 +35,14 @@ def attention_patterns(model: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor
     model.eval()
     try:
         with contextlib.ExitStack() as hooks, torch.no_grad():
-            for layer in attention_layers(model):
-                watch = _watch_ours if isinstance(layer.module, Attention) else _watch_encoder
-                for handle in watch(layer, seen):
-                    hooks.enter_context(handle)
+            network = getattr(model, "network", None)
+            if network is not None:
+                hooks.enter_context(_watching(network, seen))
+            else:
+                for layer in attention_layers(model):
+                    watch = _watch_ours if isinstance(layer.module, Attention) else _watch_encoder
+                    for handle in watch(layer, seen):
+                        hooks.enter_context(handle)
             model(**inputs)
     finally:
         model.train(was_training)
@@ -128,6 +134,30 @@ def _over_queries(values: Tensor, real: Tensor | None) -> Tensor:
     return (values * weight).sum((1, 3)) / weight.sum()
 
 
+@contextlib.contextmanager
+def _watching(network: Any, seen: dict[int, Tensor]) -> Iterator[None]:
+    """A decoder of transformers: queries and keys as they enter its attention function, rotated and normalised."""
+    place = {id(layer.module): layer.index for layer in attention_layers(network)}
+
+    def look(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **more: Any) -> Any:
+        scale = more.get("scaling") or query.shape[-1] ** -0.5
+        seeing = mask
+        if seeing is None:
+            length = query.shape[2]
+            seeing = torch.ones(length, key.shape[2], dtype=torch.bool, device=query.device).tril(key.shape[2] - length)
+        seen[place[id(module)]] = _probabilities(query * (scale * query.shape[-1] ** 0.5), key, seeing)
+        return sdpa_attention_forward(module, query, key, value, mask, **more)
+
+    AttentionInterface.register("oelm-watch", look)
+    AttentionMaskInterface.register("oelm-watch", sdpa_mask)
+    usual = network.config._attn_implementation
+    network.set_attn_implementation("oelm-watch")
+    try:
+        yield
+    finally:
+        network.set_attn_implementation(usual)
+
+
 def _watch_ours(layer: AttentionLayer, seen: dict[int, Tensor]) -> list[RemovableHandle]:
     def look(module: nn.Module, args: tuple[Any, ...]) -> None:
         assert isinstance(module, Attention)
@@ -164,7 +194,7 @@ def _watch_encoder(layer: AttentionLayer, seen: dict[int, Tensor]) -> list[Remov
                 "cannot be read off; write train.attention_stats: false."
             )
 
-    outer = {name: _outermost(layer, getattr(layer, name)) for name in ("query", "key", "value")}
+    outer = {name: _outermost(layer, getattr(layer, name).owner) for name in ("query", "key", "value")}
     handles = [module.register_forward_hook(keep(name)) for name, module in outer.items()]
     handles.append(layer.module.register_forward_pre_hook(keep_mask, with_kwargs=True))
     if layer.output is not None:

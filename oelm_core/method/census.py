@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from oelm_core.method.facts import Census, CensusBytes, Count
@@ -31,10 +31,12 @@ def census(model: nn.Module, thaws: Collection[str] = ()) -> Census:
         sizes.weights += count * parameter.element_size()
         sizes.optimiser += ADAM_BYTES * count if trains or name in thaws else 0
         place = layer.get(id(parameter), "outside")
-        for row in (whole, by_component[component[id(parameter)]], by_layer[place]):
-            row.total += count
-            row.trainable += count if trains else 0
-            row.frozen += 0 if trains else count
+        parts = component[id(parameter)]
+        shares = [(by_component[label], count * rows // sum(parts.values())) for label, rows in parts.items()]
+        for row, share in ((whole, count), (by_layer[place], count), *shares):
+            row.total += share
+            row.trainable += share if trains else 0
+            row.frozen += 0 if trains else share
     sizes.checkpoint = sizes.weights + sizes.optimiser
     return Census(
         total=whole.total,
@@ -56,35 +58,46 @@ def census_of(experiment: Experiment) -> Census:
     return census(model, frozen.thaws)
 
 
-def _places(model: nn.Module) -> tuple[dict[int, str], dict[int, str]]:
-    """For each parameter (by identity): what it belongs to, and in which layer."""
+def _places(model: nn.Module) -> tuple[dict[int, dict[str, int]], dict[int, str]]:
+    """For each parameter (by identity): what it belongs to, with rows of each where it is fused, and in which layer."""
+    from torch import nn
+
+    from oelm_core.models.projections import pieces
     from oelm_core.models.structure import ADDED, attention_layers, head_modules
 
-    component: dict[int, str] = {}
+    component: dict[int, dict[str, int]] = {}
+
+    def place(label: str, parameters: Iterable[nn.Parameter]) -> None:
+        component.update((id(p), {label: 1}) for p in parameters)
+
     layer_of: dict[int, str] = {}
     for name, module in head_modules(model):
         label = name.rpartition(".")[2]
-        for parameter in module.parameters():
-            component[id(parameter)] = "classifier" if label in ("score", "pre_classifier") else label
+        place("classifier" if label in ("score", "pre_classifier") else label, module.parameters())
     for layer in attention_layers(model):
-        named = {"query": (layer.query,), "key": (layer.key,), "value": (layer.value,), "ffn": layer.ffn}
-        if layer.output is not None:
-            named["output"] = (layer.output,)
-        for label, linears in named.items():
-            for linear in linears:
-                component.update((id(p), label) for p in linear.parameters(recurse=False))
+        for label, modules in (("ffn", layer.ffn), ("output", (layer.output,) if layer.output is not None else ())):
+            for module in modules:
+                place(label, module.parameters(recurse=False))
+        for label, projection in (("query", layer.query), ("key", layer.key), ("value", layer.value)):
+            place(label, projection.apart)
+            for parameter, rows in (piece for name in ("weight", "bias") for piece in pieces(projection.owner, name)):
+                own = rows if projection.rows is None else rows & set(projection.rows)
+                if own:
+                    component.setdefault(id(parameter), {})[label] = len(own)
         for parameter in layer.block.parameters():
             layer_of[id(parameter)] = str(layer.index)
     for module in model.modules():
         if "Norm" in type(module).__name__:
-            component.update((id(p), "norm") for p in module.parameters(recurse=False))
+            place("norm", module.parameters(recurse=False))
+        elif isinstance(module, nn.Embedding):
+            place("embeddings", module.parameters(recurse=False))
     for name, parameter in model.named_parameters():
         parts = name.split(".")
         if ADDED & set(parts):
-            component[id(parameter)] = _added(parts)
+            place(_added(parts), (parameter,))
         elif "embed" in name:
-            component[id(parameter)] = "embeddings"  # a tied head counts here: it is the same tensor
-        component.setdefault(id(parameter), "other")
+            place("embeddings", (parameter,))  # a tied head counts here: it is the same tensor
+        component.setdefault(id(parameter), {"other": 1})
     return component, layer_of
 
 

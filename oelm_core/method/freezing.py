@@ -15,6 +15,7 @@ from oelm_core.config.limits import unfreezing_starts
 from oelm_core.errors import BadInput, LabError
 from oelm_core.method.initialisers import chosen_layers
 from oelm_core.models.peers import trains_under
+from oelm_core.models.projections import join_rows, split_rows
 from oelm_core.models.structure import AttentionLayer, attention_layers, head_modules
 
 
@@ -52,9 +53,12 @@ def apply_freezing(model: nn.Module, method: Method) -> Frozen:
     query and key are frozen with their biases (unless extras.qk_bias learns those), ffn without. A peer method freezes
     everything but its own parameters and the heads.
     """
+    join_rows(model)
     model.requires_grad_(True)
     layers = attention_layers(model)
     chosen = chosen_layers(method, len(layers))
+    for index in chosen:
+        _split_fused(layers[index], method)
     layer_of = {
         id(p): layer.index for layer in layers if layer.index in chosen for p in frozen_parameters(layer, method)
     }
@@ -70,15 +74,19 @@ def apply_freezing(model: nn.Module, method: Method) -> Frozen:
 
 def frozen_parameters(layer: AttentionLayer, method: Method) -> list[torch.Tensor]:
     """The parameters of one layer that the method freezes."""
-    found = []
-    for name, (linear, _) in layer.projections().items():
-        if name in method.freeze:
-            found.append(linear.weight)
-            if linear.bias is not None and not method.extras.qk_bias:
-                found.append(linear.bias)
+    named = layer.projections().items()
+    wanted = (p.parameters(bias=not method.extras.qk_bias) for name, p in named if name in method.freeze)
+    found: list[torch.Tensor] = [one for parameters in wanted for one in parameters]
     if "ffn" in method.freeze:
-        found += [linear.weight for linear in layer.ffn]
+        found += [module.weight for module in layer.ffn if isinstance(module.weight, torch.Tensor)]
     return found
+
+
+def _split_fused(layer: AttentionLayer, method: Method) -> None:
+    """Query and key of a fused projection are split off as far as the method freezes them."""
+    rows = [row for name, p in layer.projections().items() if name in method.freeze for row in p.rows or ()]
+    if rows:
+        split_rows(layer.query.owner, rows, bias=not method.extras.qk_bias)
 
 
 def _peer_frozen(model: nn.Module, method: Method) -> set[int]:
@@ -87,7 +95,7 @@ def _peer_frozen(model: nn.Module, method: Method) -> set[int]:
         return set()
     kept = {id(p) for _, module in head_modules(model) for p in module.parameters()}
     if method.extras.qk_bias:
-        kept |= {id(linear.bias) for layer in attention_layers(model) for linear, _ in layer.projections().values()}
+        kept |= {id(p.bias) for layer in attention_layers(model) for p in layer.projections().values()}
     for name, parameter in model.named_parameters():
         if "extras" in name.split(".") or trains_under(method.peer, name):
             kept.add(id(parameter))
@@ -113,22 +121,25 @@ def freeze_model_parameters(model: nn.Module, freeze_mode: bool = True) -> Froze
 def frozen_hash(model: nn.Module, names: Iterable[str]) -> str:
     """SHA-256 over name, dtype, shape and bytes of the named parameters."""
     parameters = dict(model.named_parameters())
-    return _digest((name, parameters[name]) for name in names)
+    return digest((name, parameters[name]) for name in names)
 
 
 def qk_fingerprint(model: nn.Module) -> str:
     """SHA-256 of all query and key weights and biases: equal before and after set-up only in an untouched baseline."""
     tensors = []
     for layer in attention_layers(model):
-        for name, (linear, _) in layer.projections().items():
-            tensors += [(f"{layer.index}.{name}.{part}", p) for part, p in linear.named_parameters(recurse=False)]
-    return _digest(tensors)
+        for name, projection in layer.projections().items():
+            parts = {"weight": projection.weight, "bias": projection.bias}
+            tensors += [(f"{layer.index}.{name}.{part}", one) for part, one in parts.items() if one is not None]
+    return digest(tensors)
 
 
-def _digest(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
+def digest(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
+    """SHA-256 over name, dtype, shape and bytes."""
     digest = hashlib.sha256()
     for name, tensor in tensors:
-        raw = tensor.detach().cpu().contiguous()
+        # A copy: numpy keeps hold of the storage it looks into, and that of a sharded model's weights must be freed.
+        raw = tensor.detach().to("cpu", copy=True).contiguous()
         digest.update(f"{name} {raw.dtype} {list(raw.shape)}\n".encode())
         digest.update(raw.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
@@ -188,7 +199,7 @@ def parameter_groups(model: nn.Module, experiment: Experiment, total_steps: int 
     layers = attention_layers(model)
     depth = {id(p): layer.index for layer in layers for p in layer.block.parameters()}
     heads = {id(p) for _, module in head_modules(model) for p in module.parameters()}
-    qk = {id(p) for layer in layers for linear, _ in layer.projections().values() for p in linear.parameters()}
+    qk = {id(p) for layer in layers for projection in layer.projections().values() for p in projection.parameters()}
     schedule = UnfreezeSchedule.of(experiment, len(layers), total_steps)
     waiting = [layer for layer in layers if schedule is not None and layer.index in schedule.starts]
     thawing = {id(p) for layer in waiting for p in frozen_parameters(layer, method)}

@@ -145,14 +145,17 @@ def apply_method(model: nn.Module, method: Method, generator: torch.Generator) -
     initialise = partial(initialise_, init=method.init, source=method.source, scale=method.scale)
     for index in chosen:
         streams = [torch.Generator().manual_seed(int(seed)) for seed in seeds[index]]
-        for stream, (name, (linear, heads)) in zip(streams[:2], layers[index].projections().items(), strict=True):
+        for stream, (name, projection) in zip(streams[:2], layers[index].projections().items(), strict=True):
             if name in touched(method):
-                initialise(linear.weight, heads, generator=stream, where=f"layer {index} {name}")
+                weight = projection.weight.detach().clone()
+                initialise(weight, projection.heads, generator=stream, where=f"layer {index} {name}")
+                projection.write_(weight)
         if "ffn" in method.freeze:
-            for stream, linear in zip(streams[2:], layers[index].ffn, strict=False):
-                weight = linear.weight.data
+            for stream, module in zip(streams[2:], layers[index].ffn, strict=False):
+                whole = module.weight.data
+                assert isinstance(whole, Tensor)
                 # Orthonormal along the shorter side: rows of the down projection, columns of the up projection.
-                side = weight.T if weight.shape[0] > weight.shape[1] else weight
+                side = whole.T if whole.shape[0] > whole.shape[1] else whole
                 initialise(side, 1, generator=stream, where=f"layer {index} ffn")
 
 
@@ -218,9 +221,9 @@ def check_model(model: nn.Module, method: Method | None = None) -> Orthogonality
 
     layers = attention_layers(model)
     report = [
-        head_errors(linear.weight, heads, layer.index, name)
+        head_errors(projection.weight, projection.heads, layer.index, name)
         for layer in layers
-        for name, (linear, heads) in layer.projections().items()
+        for name, projection in layer.projections().items()
     ]
     if method is not None and INITIALISERS[method.init].orthonormal:
         _demand(report, method, len(layers))

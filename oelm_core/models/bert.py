@@ -166,8 +166,18 @@ def _added(mask: Tensor, like: Tensor) -> Tensor:
     return torch.zeros((), dtype=like.dtype).masked_fill(~mask, torch.finfo(like.dtype).min)
 
 
+def padding_mask(*, allow_is_bidirectional_skip: bool = False, **more: Any) -> Tensor | None:
+    """transformers' mask for SDPA, boolean `[B, 1, T, keys]`, made of a padded batch's `[B, keys]`.
+
+    Where a mask hides nothing transformers does without it, but to know that it waits for the card at every forward
+    pass. The host knew when it made the batch (`data.packing.pad`), and gives no mask at all then.
+    """
+    nothing_to_see = more.get("attention_mask") is None
+    return sdpa_mask(allow_is_bidirectional_skip=allow_is_bidirectional_skip and nothing_to_see, **more)
+
+
 AttentionInterface.register(ATTENTION, attend)
-AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+AttentionMaskInterface.register(ATTENTION, padding_mask)
 
 
 @contextlib.contextmanager

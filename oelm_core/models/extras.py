@@ -105,9 +105,12 @@ def attach_extras(model: nn.Module, extras: Extras) -> None:
     if not (wanted(extras) or extras.qk_bias):
         return
     for layer in attention_layers(model):
-        for linear in (layer.query, layer.key):
-            if extras.qk_bias and linear.bias is None:  # freezing leaves them trainable
-                linear.bias = nn.Parameter(torch.zeros(linear.out_features, device=linear.weight.device))
+        if layer.fused:
+            raise BadInput(f"{type(layer.module).__name__}: method.extras needs query and key in weights of their own.")
+        for projection in (layer.query, layer.key):
+            if extras.qk_bias and projection.bias is None:  # freezing leaves them trainable
+                zeros = torch.zeros(projection.out_features, device=projection.weight.device)
+                projection.owner.bias = nn.Parameter(zeros)
         if wanted(extras):
             _attach(layer, extras)
 

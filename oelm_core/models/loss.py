@@ -10,7 +10,13 @@ from torch import Tensor
 
 IGNORED = -100
 CHUNK = 256
-"""Tokens whose logits exist at one time; measured fastest on a CPU."""
+"""Tokens whose logits exist at one time; measured fastest on a CPU, whose cache holds about so many."""
+CHUNK_ON_GPU = 2048
+"""A chunk is some 20 launches, and small products leave a card idle: fewer chunks, of 0.4 GB at GPT-2's vocabulary."""
+
+
+def chunk_size(device: torch.device) -> int:
+    return CHUNK if device.type == "cpu" else CHUNK_ON_GPU
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
@@ -21,7 +27,7 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, reduct
     """
     autocast = torch.is_autocast_enabled(hidden.device.type)
     if hasattr(F, "linear_cross_entropy") and hidden.dtype == weight.dtype and not autocast:
-        options = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK)
+        options = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=chunk_size(hidden.device))
         return F.linear_cross_entropy(hidden, weight, targets, reduction=reduction, options=options)
     return chunked_cross_entropy(hidden, weight, targets, reduction)
 
@@ -31,10 +37,10 @@ def chunked_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, reduc
     kind = hidden.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
     if reduction == "none":
-        used = weight.to(dtype)
+        used, size = weight.to(dtype), chunk_size(hidden.device)
         parts = [
             F.cross_entropy(_logits(part, used), target, ignore_index=IGNORED, reduction="none")
-            for part, target in zip(hidden.split(CHUNK), targets.split(CHUNK), strict=True)
+            for part, target in zip(hidden.split(size), targets.split(size), strict=True)
         ]
         return torch.cat(parts)
     total: Tensor = _ChunkedSum.apply(hidden, weight, targets, dtype)
@@ -50,8 +56,9 @@ class _ChunkedSum(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         total = torch.zeros((), device=hidden.device, dtype=torch.promote_types(dtype, torch.float32))
-        for start in range(0, len(hidden), CHUNK):
-            piece = slice(start, start + CHUNK)
+        size = chunk_size(hidden.device)
+        for start in range(0, len(hidden), size):
+            piece = slice(start, start + size)
             target, counted = targets[piece].clamp(min=0), targets[piece] != IGNORED
             log_p = torch.log_softmax(_logits(hidden[piece], used), dim=-1)
             total -= (log_p.gather(1, target.unsqueeze(1)).squeeze(1) * counted).sum()

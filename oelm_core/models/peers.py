@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oelm_core.config import Peer
+from oelm_core.models.projections import Projection
 from oelm_core.models.structure import attention_layers
 
 
@@ -25,7 +26,8 @@ def _attach_lora(model: nn.Module, peer: Peer) -> None:
     from peft import LoraConfig, inject_adapter_in_model
 
     names = {id(module): name for name, module in model.named_modules()}
-    targets = [names[id(linear)] for layer in attention_layers(model) for linear in (layer.query, layer.value)]
+    wanted = [projection.owner for layer in attention_layers(model) for projection in (layer.query, layer.value)]
+    targets = [names[id(module)] for module in wanted]
     config = LoraConfig(r=peer.rank, lora_alpha=peer.alpha, lora_dropout=0.0, target_modules=targets)  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # peft warns of meta tensors; on the meta device we only count
@@ -52,7 +54,7 @@ def _attach_adapters(model: nn.Module, bottleneck: int) -> None:
     """One adapter behind each layer's feed-forward output projection, before its residual sum (Pfeiffer's place)."""
     for layer in attention_layers(model):
         down = layer.ffn[-1]
-        adapter = Adapter(down.out_features, bottleneck)
+        adapter = Adapter(Projection(down, 1).out_features, bottleneck)
         layer.block.adapter = adapter
 
         def through(module: nn.Module, inputs: Any, output: Tensor, adapter: Adapter = adapter) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,7 @@ from oelm_core.published.import_model import Network, model_section, recognise
 from oelm_core.published.import_names import rate_in_name, recipe_name, seed_in_name
 from oelm_core.published.import_settings import SHAPE, TRAIN, AuthorConfig, known_fields, read_settings
 from oelm_core.runs.schema import Misfit, decode
+from oelm_core.small_files import FileKind, read_small_file
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
@@ -88,12 +90,15 @@ class AuthorFolder:
 
     path: Path
     stats: TimingStats | None = None
+    timing_file: bytes = b""
+    """timing_stats.json as it is."""
     results: AuthorResults | None = None
     config: AuthorConfig = dataclasses.field(default_factory=AuthorConfig)
     """From config.json, results.json, a checkpoint's arguments, the log and the folder's name, in this order."""
     has_config_file: bool = False
     log: LogContent = dataclasses.field(default_factory=LogContent)
-    logs: list[Path] = dataclasses.field(default_factory=list)
+    logs: list[bytes] = dataclasses.field(default_factory=list)
+    """As they are."""
     counts: CheckpointCounts | None = None
     checkpoint_bytes: int | None = None
     notes: list[str] = dataclasses.field(default_factory=list)
@@ -128,7 +133,7 @@ class AuthorFolder:
 
 
 def looks_like_output(path: Path) -> bool:
-    return any((path / name).is_file() for name in ("timing_stats.json", "results.json", *LOGS))
+    return any(os.path.lexists(path / name) for name in ("timing_stats.json", "results.json", *LOGS))
 
 
 def read_folder(path: Path) -> AuthorFolder:
@@ -139,13 +144,14 @@ def read_folder(path: Path) -> AuthorFolder:
     folder.stats = _record(folder, "timing_stats.json", content["timing_stats.json"], TimingStats)
     folder.results = _record(folder, "results.json", content["results.json"], AuthorResults)
     for name in LOGS:
-        file = path / name
-        if file.is_file():
-            digest.update(name.encode() + file.read_bytes())
-            folder.logs.append(file)
-            folder.log = read_log(file, folder.log)
+        written = _read_file(folder, name, "log")
+        if written is not None:
+            digest.update(name.encode() + written)
+            folder.logs.append(written)
+            folder.log = read_log(written, folder.log)
     if not (folder.stats or folder.results or folder.log.evals):
-        raise BadInput(f"{path}: nothing to import; its files hold no timing, no results and no validation.")
+        bad = "; ".join(note.removesuffix("; it is left out.") for note in folder.notes)
+        raise BadInput(f"{path}: nothing to import; {bad or 'its files hold no timing, no results and no validation'}.")
     _read_checkpoint(folder)
     folder.has_config_file = content["config.json"] is not None
     _gather_settings(folder, content["config.json"], (content["results.json"] or {}).get("config"))
@@ -154,16 +160,37 @@ def read_folder(path: Path) -> AuthorFolder:
 
 
 def _read_json(folder: AuthorFolder, name: str, digest: Any) -> dict[str, Any] | None:
-    file = folder.path / name
-    if not file.is_file():
+    written = _read_file(folder, name, "import")
+    if written is None:
         return None
-    written = file.read_bytes()
     digest.update(name.encode() + written)
+    if name == "timing_stats.json":
+        folder.timing_file = written
     try:
         return decode(written, dict[str, Any])
-    except (Misfit, RecursionError):
-        folder.notes.append(f"{name} cannot be read and is left out.")
+    except Misfit as misfit:
+        folder.notes.append(f"unreadable: {name}, {misfit}; it is left out.")
         return None
+
+
+def _read_file(folder: AuthorFolder, name: str, kind: FileKind) -> bytes | None:
+    """A file's content; None for one that is not there, or is no plain file in this folder, which is noted."""
+    try:
+        return read_small_file(_inside(folder, name), kind)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        folder.notes.append(f"unreadable: {name}, {error.strerror}; it is left out.")
+        return None
+
+
+def _inside(folder: AuthorFolder, name: str) -> Path:
+    """Where a file truly is; a link that leads out of the folder is kept, and then not followed."""
+    try:
+        there = (folder.path / name).resolve()
+    except (OSError, RuntimeError):  # a link to itself
+        return folder.path / name
+    return there if there.is_relative_to(folder.path) else folder.path / name
 
 
 R = TypeVar("R", TimingStats, AuthorResults)
@@ -185,8 +212,8 @@ def _note_misfits(folder: AuthorFolder, name: str, misfits: list[str]) -> None:
 
 def _read_checkpoint(folder: AuthorFolder) -> None:
     for name in CHECKPOINTS:
-        file = folder.path / name
-        if file.is_file():
+        file = _inside(folder, name)
+        if file.is_file() and not file.is_symlink():
             folder.checkpoint_bytes = folder.checkpoint_bytes or file.stat().st_size
             folder.counts = folder.counts or count_checkpoint(file)
             if folder.counts is None:

@@ -7,7 +7,6 @@ import math
 import re
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from oelm_core.runs.schema import MetricLine
 
@@ -45,12 +44,11 @@ class LogContent:
     failed: bool = False
 
 
-def read_log(path: Path, content: LogContent | None = None) -> LogContent:
+def read_log(written: bytes, content: LogContent | None = None) -> LogContent:
     """Reads a log on top of an earlier one: a restart that repeats steps replaces them."""
     content = content or LogContent()
     reader = _Reader(content)
-    text = path.read_bytes().decode("utf-8", errors="replace")
-    for line in re.split(r"[\r\n]+", text):
+    for line in re.split(r"[\r\n]+", written.decode("utf-8", errors="replace")):
         reader.line(line)
     content.evals = _once_per_step(content.evals)
     bars = _once_per_step(content.train)

@@ -1,15 +1,19 @@
-"""Import of the author's output folders as read-only runs: listed, plotted and compared like our own."""
+"""Import of output folders as read-only runs, listed, plotted and compared like our own.
+
+They are of the author's programs, or of a Trainer, TensorBoard, W&B or MLflow.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
@@ -17,11 +21,14 @@ from oelm_core.compare.settings import shown
 from oelm_core.errors import BadInput
 from oelm_core.home import runs_dir
 from oelm_core.published.import_author import AuthorFolder, config_of, looks_like_output, read_folder
+from oelm_core.published.import_draft import Draft
+from oelm_core.published.import_logged import draft_of
 from oelm_core.published.import_names import without_rate
 from oelm_core.published.import_scores import result_of
+from oelm_core.published.import_tools import read_tool, tool_of
 from oelm_core.runs import ledger
-from oelm_core.runs.folder import RunFolder, create, write_record
-from oelm_core.runs.schema import Notes, Origin, Result, RunRecord, RunState, encode_metric, setting
+from oelm_core.runs.folder import RunFolder, create
+from oelm_core.runs.schema import Notes, Origin, RunRecord, RunState, encode_file, encode_metric, setting
 from oelm_core.runs.store import Run, read_run
 
 if TYPE_CHECKING:
@@ -55,61 +62,103 @@ def import_folders(
             yield _import(found, sweeps.get(_sweep_hash(found), []), root)
 
 
-class _Draft(NamedTuple):
-    folder: AuthorFolder
-    config: dict[str, Any]
-
-
-def _read(path: Path, catalogue: Catalogue) -> Iterator[_Draft | BadInput]:
+def _read(path: Path, catalogue: Catalogue) -> Iterator[Draft | BadInput]:
     try:
         outputs = _outputs(path)
     except BadInput as why:
         yield why
         return
-    for output in outputs:
+    for output, kind in outputs:
         try:
-            folder = read_folder(output.resolve())
+            place = output.resolve()
+            drafts = [draft_of(run, catalogue) for run in read_tool(place, kind)] if kind else []
+            drafts = drafts or [_of_author(read_folder(place), catalogue)]
         except BadInput as why:
             yield why
             continue
-        yield _Draft(folder, _with_preset(config_of(folder, catalogue), folder, catalogue))
+        for draft in drafts:
+            draft.config = _with_preset(draft, catalogue)
+            draft.notes = [*draft.notes, *_unknowns(draft)]
+            yield draft
 
 
-def _outputs(path: Path) -> list[Path]:
+def _outputs(path: Path) -> list[tuple[Path, str | None]]:
+    """Folders to import, each with the tool that wrote it; None for the author's programs."""
     if not path.is_dir():
         raise BadInput(f"{path}: there is no such folder to import.")
-    if looks_like_output(path):
-        return [path]
-    inner = [folder for folder in sorted(path.rglob("*")) if folder.is_dir() and looks_like_output(folder)]
-    if not inner:
-        raise BadInput(f"{path}: no timing_stats.json, results.json or training.log in it or below it.")
-    return inner
+    found = [*_found_below(path)]
+    if not found:
+        raise BadInput(
+            f"{path}: no timing_stats.json, results.json or training.log in it or below it, no trainer_state.json of a"
+            " Trainer, and no run of TensorBoard, W&B or MLflow."
+        )
+    return found
 
 
-def _import(draft: _Draft, rates: list[float], root: Path) -> Imported:
-    folder, config = draft
-    before = _imported_before(root, folder.fingerprint)
+def _found_below(path: Path) -> Iterator[tuple[Path, str | None]]:
+    """The folder itself, else those below it in their order. What lies inside a tool's run is of that run."""
+    waiting = [path]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            is_author = looks_like_output(folder)
+            kind = None if is_author else tool_of(folder)
+            inner = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+        except OSError:  # not for us to read
+            continue
+        if is_author or kind:
+            yield folder, kind
+        if not kind and not (is_author and folder == path):
+            waiting += map(Path, reversed(inner))
+
+
+def _of_author(folder: AuthorFolder, catalogue: Catalogue) -> Draft:
+    """A folder of the author's programs."""
+    result, created = result_of(folder), _created(folder)
+    files = {}
+    if folder.stats:
+        ours = {**asdict(result.timing), **asdict(result.seconds)}
+        known = {key: value for key, value in ours.items() if value is not None}
+        files["timing_stats.json"] = encode_file({"imported": True, **known})
+        files["imported/timing_stats.json"] = folder.timing_file
+    return Draft(
+        path=folder.path,
+        kind=folder.kind,
+        fingerprint=folder.fingerprint,
+        recipe=folder.recipe,
+        config=config_of(folder, catalogue),
+        result=result,
+        state=_state(folder, created),
+        created=created,
+        seed=folder.seed,
+        lines=sorted([*folder.log.train, *folder.log.evals], key=lambda line: (line.step, line.kind == "eval")),
+        notes=folder.notes,
+        log=b"".join(folder.logs),
+        files=files,
+    )
+
+
+def _import(draft: Draft, rates: list[float], root: Path) -> Imported:
+    before = _imported_before(root, draft.fingerprint)
     if before is not None:
         return Imported(read_run(before), False, ())
-    result = result_of(folder)
-    notes = _unknowns(folder, config)
+    config, notes = draft.config, list(draft.notes)
     if rates:
         which = ", ".join(shown("lr", rate) for rate in rates)
         notes.append(f"a sweep: {len(rates)} learning rates ({which}) of one recipe; the best is the best of them.")
-    created = _created(folder)
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(created))
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(draft.created))
     record = RunRecord(
-        id=f"{config['id']}-s{folder.seed or 0}-{stamp}-{folder.fingerprint[:4]}",
+        id=f"{config['id']}-s{draft.seed or 0}-{stamp}-{draft.fingerprint[:4]}",
         preset=config["id"],
         config=config,
-        config_hash=_recipe_hash(config, folder.recipe),
-        seed=folder.seed,
+        config_hash=_recipe_hash(config, draft.recipe),
+        seed=draft.seed,
         devices_asked=None,
         launcher="import",
-        created=created,
-        imported=Origin(folder.fingerprint, str(folder.path), folder.kind, notes, rates),
+        created=draft.created,
+        imported=Origin(draft.fingerprint, str(draft.path), draft.kind, notes, rates),
     )
-    made = create(root, record, _state(folder, created), lambda draft: _fill(draft, folder, result, created, notes))
+    made = create(root, record, draft.state, lambda folder: _fill(folder, draft, notes))
     run = read_run(made)
     end = ledger.LedgerEnd(run.state, run.reason, run.metric_name, run.metric_value)
     ledger.append(ledger.about_run("imported", run.id, record, end), root)
@@ -128,13 +177,13 @@ def _recipe_hash(config: dict[str, Any], name: str) -> str:
     return f"imported-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def _sweep_hash(draft: _Draft) -> str:
+def _sweep_hash(draft: Draft) -> str:
     """As `_recipe_hash`, whatever the learning rate."""
     train = {key: value for key, value in draft.config["train"].items() if key != "lr"}
-    return _recipe_hash(draft.config | {"train": train}, without_rate(draft.folder.recipe))
+    return _recipe_hash(draft.config | {"train": train}, without_rate(draft.recipe))
 
 
-def _sweeps(drafts: Sequence[_Draft]) -> dict[str, list[float]]:
+def _sweeps(drafts: Sequence[Draft]) -> dict[str, list[float]]:
     """Hash of a recipe -> its learning rates, where there are several."""
     rates: dict[str, set[float]] = {}
     for draft in drafts:
@@ -151,9 +200,9 @@ def _imported_before(root: Path, fingerprint: str) -> RunFolder | None:
     return None
 
 
-def _with_preset(config: dict[str, Any], folder: AuthorFolder, catalogue: Catalogue) -> dict[str, Any]:
-    """Names the preset when the folder is called by its id and nothing in it speaks against; takes no settings over."""
-    name = folder.recipe.lower()
+def _with_preset(draft: Draft, catalogue: Catalogue) -> dict[str, Any]:
+    """Names the preset when the run is called by its id and nothing in it speaks against; takes no settings over."""
+    config, name = draft.config, draft.recipe.lower()
     matching = [
         experiment
         for experiment in catalogue.experiments.values()
@@ -163,10 +212,10 @@ def _with_preset(config: dict[str, Any], folder: AuthorFolder, catalogue: Catalo
         and setting(config, "model.name") in (None, experiment.model.name)
     ]
     if not matching:
-        return config | {"id": re.sub(r"[^A-Za-z0-9._-]+", "-", folder.recipe).strip("-.") or "imported"}
+        return config | {"id": re.sub(r"[^A-Za-z0-9._-]+", "-", draft.recipe)[:100].strip("-.") or "imported"}
     chosen = max(matching, key=lambda experiment: len(experiment.id))
     if config["method"]["name"] == "unknown":
-        folder.notes.append(f"the method is taken from the folder's name, {chosen.id}.")
+        draft.notes.append(f"the method is taken from the folder's name, {chosen.id}.")
         config["method"]["name"] = chosen.method.name
     return config | {"id": chosen.id, "title": chosen.title, "baseline": chosen.baseline}
 
@@ -181,14 +230,14 @@ _WANTED = {
 }
 
 
-def _unknowns(folder: AuthorFolder, config: dict[str, Any]) -> list[str]:
-    notes = list(folder.notes)
-    if folder.seed is None:
+def _unknowns(draft: Draft) -> list[str]:
+    notes = []
+    if draft.seed is None:
         notes.append("the seed is unknown.")
-    absent = [label for label, key in _WANTED.items() if setting(config, key, "unknown") == "unknown"]
+    absent = [label for label, key in _WANTED.items() if setting(draft.config, key, "unknown") == "unknown"]
     if absent:
         notes.append(f"unknown: {', '.join(absent)}.")
-    if folder.counts is None:
+    if draft.result.parameters.total is None:
         notes.append("the number of parameters is unknown.")
     return notes
 
@@ -216,17 +265,13 @@ def _state(folder: AuthorFolder, created: float) -> RunState:
     )
 
 
-def _fill(draft: RunFolder, folder: AuthorFolder, result: Result, created: float, notes: list[str]) -> None:
-    draft.write(result)
-    draft.write(Notes(tags=["imported"], note=" ".join(notes)))
-    lines = sorted([*folder.log.train, *folder.log.evals], key=lambda line: (line.step, line.kind == "eval"))
-    for line in lines:
-        line.t = line.t or created
-    draft.metrics.write_bytes(b"".join(map(encode_metric, lines)))
-    draft.log.write_bytes(b"".join(log.read_bytes() for log in folder.logs))
-    if folder.stats:
-        ours = {**asdict(result.timing), **asdict(result.seconds)}
-        known = {key: value for key, value in ours.items() if value is not None}
-        write_record(draft.path / "timing_stats.json", {"imported": True, **known})
-        (draft.path / "imported").mkdir()
-        (draft.path / "imported" / "timing_stats.json").write_bytes((folder.path / "timing_stats.json").read_bytes())
+def _fill(folder: RunFolder, draft: Draft, notes: list[str]) -> None:
+    folder.write(draft.result)
+    folder.write(Notes(tags=["imported"], note=" ".join(notes)))
+    for line in draft.lines:
+        line.t = line.t or draft.created
+    folder.metrics.write_bytes(b"".join(map(encode_metric, draft.lines)))
+    folder.log.write_bytes(draft.log)
+    for name, content in draft.files.items():
+        (folder.path / name).parent.mkdir(exist_ok=True)
+        (folder.path / name).write_bytes(content)

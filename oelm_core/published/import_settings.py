@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import fields
+
+from oelm_core.runs.recorded_config import MOST, Count, Number
 
 S = TypeVar("S", bound=Struct)
 
@@ -36,25 +38,25 @@ class AuthorConfig(Struct):
     freeze_mode: bool | None = None
     dataset: str | None = None
     seed: int | None = None
-    classes: int | None = field(default=None, name="num_classes")
-    layers: int | None = field(default=None, name="num_layers")
-    d_model: int | None = None
-    heads: int | None = field(default=None, name="num_heads")
-    d_ff: int | None = None
-    vocab: int | None = field(default=None, name="vocab_size")
-    positions: int | None = field(default=None, name="max_seq_len")
-    max_length: int | None = None
-    dropout: float | None = None
-    lr: float | None = field(default=None, name="learning_rate")
-    batch_size: int | None = None
-    epochs: float | None = field(default=None, name="num_epochs")
-    max_steps: int | None = None
-    warmup_steps: int | None = None
-    warmup_ratio: float | None = None
-    weight_decay: float | None = None
-    clip: float | None = field(default=None, name="max_grad_norm")
-    eval_every: int | None = field(default=None, name="eval_interval")
-    accumulate: int | None = field(default=None, name="gradient_accumulation_steps")
+    classes: Count | None = field(default=None, name="num_classes")
+    layers: Count | None = field(default=None, name="num_layers")
+    d_model: Count | None = None
+    heads: Count | None = field(default=None, name="num_heads")
+    d_ff: Count | None = None
+    vocab: Count | None = field(default=None, name="vocab_size")
+    positions: Count | None = field(default=None, name="max_seq_len")
+    max_length: Count | None = None
+    dropout: Number | None = None
+    lr: Number | None = field(default=None, name="learning_rate")
+    batch_size: Count | None = None
+    epochs: Number | None = field(default=None, name="num_epochs")
+    max_steps: Annotated[int, Meta(ge=-1, le=MOST)] | None = None
+    warmup_steps: Count | None = None
+    warmup_ratio: Number | None = None
+    weight_decay: Number | None = None
+    clip: Number | None = field(default=None, name="max_grad_norm")
+    eval_every: Count | None = field(default=None, name="eval_interval")
+    accumulate: Count | None = field(default=None, name="gradient_accumulation_steps")
 
     def named(self, *names: str) -> dict[str, Any]:
         """Those of the settings that are known."""

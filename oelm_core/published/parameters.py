@@ -25,15 +25,16 @@ ADAM = 8
 """Bytes of AdamW's two moments per trained parameter; weights are 4."""
 
 
-def count_parameters(experiment: Experiment) -> Count:
+def count_parameters(experiment: Experiment, keep: bool = True) -> Count:
     """Parameters of an experiment, from the cache if they were counted before: counting loads torch.
 
-    Arms that differ only in data or rates are counted once; the answer only changes with the code.
+    Arms that differ only in data or rates are counted once; the answer only changes with the code. `keep=False` writes
+    nothing.
     """
     alike = (experiment.model, experiment.data.classes, experiment.method.model_copy(update={"name": ""}))
     name = hashlib.sha256(f"{_code()} {alike!r}".encode()).hexdigest()[:16]
     path = home() / "cache" / "census" / f"{name}.json"
-    kept = read_record(path, Count)
+    kept = read_record(path, Count, follow=True)
     if kept is not None and kept.total:
         return kept
     from oelm_core.method.census import census_of  # late: counting needs torch, which this room must not load
@@ -41,8 +42,9 @@ def count_parameters(experiment: Experiment) -> Count:
     found = census_of(experiment)
     counted = Count(found.total or 0, found.trainable or 0, found.frozen or 0)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_record(path, counted)
+        if keep:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_record(path, counted)
     except OSError:
         pass  # a home that cannot be written only costs the time to count again
     return counted

@@ -1,6 +1,6 @@
 """Reports of a comparison or of an audit: one document, many formats.
 
-A new format is a module with its renderer, a function from a `Report` to text, and a line in FORMATS.
+A new format is a module with its renderer, a function from a `Report` to text or bytes, and a line in FORMATS.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class ExportFormat(NamedTuple):
     renderer: str
     """`module:function`, imported when it is first used."""
 
-    def render(self, report: Report) -> str:
+    def render(self, report: Report) -> str | bytes:
         from pkgutil import resolve_name
 
-        renderer: Callable[[Report], str] = resolve_name(self.renderer)
+        renderer: Callable[[Report], str | bytes] = resolve_name(self.renderer)
         return renderer(report)
 
 
@@ -40,6 +40,7 @@ FORMATS = {
         ExportFormat("json", "json", "JSON", "oelm_core.report.data:render_json"),
         ExportFormat("latex", "tex", "LaTeX", "oelm_core.report.latex:render_latex"),
         ExportFormat("html", "html", "HTML", "oelm_core.report.html:render_html"),
+        ExportFormat("parquet", "parquet", "Parquet", "oelm_core.report.rows:render_parquet"),
     )
 }
 
@@ -59,14 +60,14 @@ def format_of_file(file_name: str) -> ExportFormat:
     raise BadInput(f"'{file_name}': end the name with one of {', '.join(f'.{f.ending}' for f in FORMATS.values())}.")
 
 
-def render(comparison: Comparison, format: str, lang: str = "en") -> str:  # noqa: A002 - the option's name
-    """The comparison as text in one of FORMATS. `lang`: en or zh headings."""
+def render(comparison: Comparison, format: str, lang: str = "en") -> str | bytes:  # noqa: A002 - the option's name
+    """The comparison in one of FORMATS. `lang`: en or zh headings."""
     from oelm_core.report.document import comparison_report
 
     return format_named(format).render(comparison_report(comparison, lang))
 
 
-def render_audit(findings: Sequence[Finding], format: str, lang: str = "en") -> str:  # noqa: A002
+def render_audit(findings: Sequence[Finding], format: str, lang: str = "en") -> str | bytes:  # noqa: A002
     """The audit of published figures by itself, in one of FORMATS."""
     from oelm_core.report.document import audit_report
 

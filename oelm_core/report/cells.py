@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from oelm_core.compare.comparison import Arm, Group, Pair, Verdict
-from oelm_core.formatting import metric_value, percent, with_spread
+from oelm_core.formatting import measured, metric_value, percent, with_spread
 from oelm_core.report.translations import Translations
 
 DASH = "-"
@@ -123,7 +123,7 @@ def mean(measure: str, show: Callable[[float], str]) -> Callable[[Arm], str]:
 
 
 def spread(measure: str, show: Callable[[float], str]) -> Callable[[Arm], str]:
-    return lambda arm: cell(arm.measures.get(measure), lambda found: with_spread(found.mean, found.std, show))
+    return lambda arm: cell(arm.measures.get(measure), lambda found: measured(found.mean, found.std, show))
 
 
 def against_baseline(group: Group, show: Callable[[Pair], str]) -> Callable[[Arm], str]:

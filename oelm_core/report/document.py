@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oelm_core.compare.comparison import GRADES, Arm, Comparison, Finding, Group
+from oelm_core.compare.comparison import GRADES, Arm, BandPoint, Comparison, Finding, Group
 from oelm_core.compare.settings import LABELS, shown
+from oelm_core.config.seeds import seed_ranges
+from oelm_core.formatting import day
 from oelm_core.metric import further_scores
 from oelm_core.report import gaps, tables
+from oelm_core.report.answer import answers
 from oelm_core.report.cells import PairLine, References, ReportTable, group_title
-from oelm_core.report.notes import verdict_lines
 from oelm_core.report.translations import Translations
 
 Row = Mapping[str, str | int | float | None]
@@ -21,14 +23,17 @@ MEASURES = (
     *("tokens_per_s", "seconds", "training_seconds", "validation_seconds", "memory", "checkpoint_bytes"),
 )
 """Those with a column of their own in the rows."""
+MOST_ARMS = 6
+"""Named under the title; the others are counted."""
 
 
 class ChartLine(NamedTuple):
-    """A run's curve; those of one arm look alike."""
+    """An arm's curve."""
 
-    arm: str
     label: str
-    points: tuple[tuple[int, float], ...]
+    points: tuple[BandPoint, ...]
+    seeds: int = 1
+    """What mean, least and greatest are over."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class ReportChart:
     x: str
     metric: str
     lines: tuple[ChartLine, ...]
+    y: str = ""
     logarithmic: bool = False
 
 
@@ -64,27 +70,32 @@ class Report:
     """For spreadsheets: numbers in plain units, every row with the same columns."""
     data: Mapping[str, object]
     """For programs: everything there is."""
+    about: str = ""
+    """Under the title: arms, seeds and date."""
 
 
 def comparison_report(comparison: Comparison, lang: str = "en") -> Report:
-    """Question, verdicts, recipe, results, fairness, curves, tests, how to reproduce; only what there is."""
+    """The answer and what puts it in doubt come first, then the numbers, then what they rest on; only what there is."""
     translate, references = Translations(lang), References()
     study, groups = comparison.study, comparison.groups
     published = translate("Published figures")
+    numbers = tuple(tables.curve(group, translate) for group in groups)
     sections = [
-        ReportSection(translate("Question"), (study.question,) if study else ()),
         ReportSection(
-            translate("Verdict"), pairs=tuple(line for group in groups for line in verdict_lines(group, translate))
+            translate("Verdict"),
+            (study.question,) if study else (),
+            pairs=tuple(line for group in groups for line in answers(group, translate)),
+            charts=_charts(groups, translate, headline=True),
         ),
-        _recipe(comparison, translate),
+        _fairness(comparison, translate),
         _results(comparison, translate, references),
         _tuning(comparison, translate),
-        _fairness(comparison, translate),
+        _recipe(comparison, translate),
         ReportSection(translate("Parameters"), tables=tuple(tables.parameters(group, translate) for group in groups)),
         ReportSection(
             translate("Timing"), tables=tuple(tables.timing(group, translate, references) for group in groups)
         ),
-        _curves(comparison, translate),
+        ReportSection(translate("Curves"), tables=numbers, charts=_charts(groups, translate, headline=False)),
         ReportSection(
             translate("The method (over seeds)"), tables=tuple(gaps.method_tests(group, translate) for group in groups)
         ),
@@ -102,7 +113,22 @@ def comparison_report(comparison: Comparison, lang: str = "en") -> Report:
         tuple(section for section in sections if not _is_empty(section)),
         [_row(group, arm) for group in groups for arm in group.arms],
         comparison.to_json(),
+        _about(comparison, translate),
     )
+
+
+def _about(comparison: Comparison, translate: Translations) -> str:
+    """Arms, seeds, and the day of the newest run."""
+    arms = [arm for group in comparison.groups for arm in group.arms]
+    names = [arm.id for arm in arms]
+    more = [translate("{} more").format(len(names) - MOST_ARMS)] if len(names) > MOST_ARMS + 1 else []
+    parts = [", ".join([*names[:MOST_ARMS], *more] if more else names)]
+    seeds = sorted({seed for arm in arms for seed in arm.seeds})
+    if seeds:
+        word = translate("seed" if len(seeds) == 1 else "seeds")
+        parts.append(f"{word} {', '.join(seed_ranges(seeds))}")
+    newest = max((arm.created for arm in arms if arm.created is not None), default=None)
+    return " · ".join([*parts, *([day(newest)] if newest is not None else [])])
 
 
 def audit_report(findings: Sequence[Finding], lang: str = "en") -> Report:
@@ -157,35 +183,47 @@ def _tuning(comparison: Comparison, translate: Translations) -> ReportSection:
     return ReportSection(translate("Tuning"), tables=tuple(found))
 
 
-def _curves(comparison: Comparison, translate: Translations) -> ReportSection:
+def _charts(groups: Sequence[Group], translate: Translations, *, headline: bool) -> tuple[ReportChart, ...]:
+    """The headline metric of each group, or its other curves."""
     charts = []
-    for group in comparison.groups:
-        curves = ((group.metric, "validation"), ("loss", "validation"), ("train_loss", "training"))
-        for key, where in dict.fromkeys(curves):
-            lines = tuple(
-                ChartLine(arm.id, arm.id if len(arm.seeds) == 1 else f"{arm.id} s{curve.seed}", curve.points)
-                for arm in group.arms
-                for curve in arm.curves.get(key, ())
-            )
+    for group in groups:
+        others = (("loss", "validation"), ("train_loss", "training"))
+        for key, where in ((group.metric, "validation"),) if headline else others:
+            if not headline and key == group.metric:
+                continue
+            lines = tuple(line for arm in group.arms for line in _lines(arm, key))
             if lines:
-                title = f"{group_title(group)}: {translate(where)}, {translate(key.removeprefix('train_'))}"
-                charts.append(ReportChart(title, translate("Step"), key, lines, logarithmic=key == "perplexity"))
-    numbers = tuple(tables.curve(group, translate) for group in comparison.groups)
-    return ReportSection(translate("Curves"), tables=numbers, charts=tuple(charts))
+                y = translate(key.removeprefix("train_"))
+                title = f"{group_title(group)}: {translate(where)}, {y}"
+                charts.append(ReportChart(title, translate("Step"), key, lines, y, logarithmic=key == "perplexity"))
+    return tuple(charts)
+
+
+def _lines(arm: Arm, key: str) -> list[ChartLine]:
+    """The arm's mean and band; each seed by itself where they have no step in common."""
+    curves = arm.curves.get(key, ())
+    band = arm.band(key)
+    if band:
+        return [ChartLine(arm.id, band, len(curves))]
+    apart = [(curve.seed, [BandPoint(step, y, y, y) for step, y in curve.points]) for curve in curves]
+    return [ChartLine(f"{arm.id} s{seed}", tuple(points)) for seed, points in apart]
 
 
 def _fairness(comparison: Comparison, translate: Translations) -> ReportSection:
-    audits, texts = [], []
+    audits, clean, same = [], [], []
     for group in comparison.groups:
         title = group_title(group)
         if group.same:
-            texts.append(f"{title}. {translate('Same in all arms')}: {', '.join(map(translate, group.same))}.")
+            same.append(f"{title}. {translate('Same in all arms')}: {', '.join(map(translate, group.same))}.")
         if group.audit:
             audits.append(tables.fairness(group.audit, translate, title))
         elif group.pairs:
-            texts.append(f"{title}: {translate('No differences found.')}")
-    findings = tuple(finding for group in comparison.groups for finding in group.audit)
-    return ReportSection(translate("Fairness"), tuple(texts), tables=tuple(audits), findings=findings)
+            clean.append(f"{title}: {translate('No differences found.')}")
+    every = [finding for group in comparison.groups for finding in group.audit]
+    gravest = sorted(every, key=lambda finding: GRADES.index(finding.grade))
+    return ReportSection(
+        translate("Fairness"), tuple(clean), tables=tuple(audits), findings=tuple(gravest), items=tuple(same)
+    )
 
 
 def _reproduce(comparison: Comparison, translate: Translations) -> ReportSection:

@@ -5,16 +5,21 @@ Style (light, dark, print) and script (hover values) are in page.html, beside th
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from string import Template
 
 from oelm_core.compare.comparison import Finding
+from oelm_core.plain_text import visible
 from oelm_core.report.cells import GRADE_MARKS, MARKS, PairLine, ReportTable
 from oelm_core.report.document import Report, ReportSection
 from oelm_core.report.svg import svg_chart
 from oelm_core.report.translations import Translations
+
+
+def escape(text: str) -> str:
+    return html.escape(visible(text))
 
 
 def render_html(report: Report) -> str:
@@ -29,6 +34,8 @@ def render_html(report: Report) -> str:
         language="zh-Hans" if report.lang == "zh" else "en",
         theme="明/暗" if report.lang == "zh" else "light / dark",
         title=escape(report.title),
+        whole_title=escape(f"{report.title}: {report.about}" if report.about else report.title),
+        about=escape(report.about),
         links=links,
         body=body,
     )
@@ -39,14 +46,13 @@ def _section(section: ReportSection, translate: Translations) -> str:
     if section.pairs:
         parts.append(_pairs(section.pairs))
     if section.charts:
-        parts.append(f'<div class="charts">{"".join(map(svg_chart, section.charts))}</div>')
+        parts.append(f'<div class="charts">{"".join(svg_chart(chart, translate) for chart in section.charts)}</div>')
     if section.findings:  # as cards: a table of sentences is hard to read
-        cards = "".join(_finding(finding, translate) for finding in section.findings)
-        parts.append(f'<ul class="findings">{cards}</ul>')
+        parts.append(_cards(section.findings, translate))
     else:
         parts += [html_table(table, section.heading) for table in section.tables if table.rows]
     if section.code:
-        parts.append(f"<pre><code>{escape(chr(10).join(section.code))}</code></pre>")
+        parts.append(f"<pre><code>{chr(10).join(map(escape, section.code))}</code></pre>")
     if section.items:
         items = "".join(f"<li>{escape(item)}</li>" for item in section.items)
         parts.append(f'<ul class="plain">{items}</ul>')
@@ -83,6 +89,19 @@ def _side(align: str, cell: str = "") -> str:
     classes = ["r"] if align == "r" else []
     classes += [name for name in MARKS if cell.startswith(f"{MARKS[name]} ")]
     return f' class="{" ".join(classes)}"' if classes else ""
+
+
+def _cards(findings: Sequence[Finding], translate: Translations) -> str:
+    """Warnings stand open; notes beside them are folded, and open when there is nothing else, or on paper."""
+    warnings = [finding for finding in findings if finding.grade != "note"]
+    notes = [finding for finding in findings if finding.grade == "note"]
+    shown, folded = (warnings, notes) if warnings else (notes, [])
+    parts = [f'<ul class="findings">{"".join(_finding(finding, translate) for finding in shown)}</ul>']
+    if folded:
+        count = translate("1 note" if len(folded) == 1 else "{} notes").format(len(folded))
+        cards = "".join(_finding(finding, translate) for finding in folded)
+        parts.append(f'<details><summary>{escape(count)}</summary><ul class="findings">{cards}</ul></details>')
+    return "".join(parts)
 
 
 def _finding(finding: Finding, translate: Translations) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from oelm_core.plain_text import visible
 from oelm_core.report.cells import PairLine, ReportTable
 from oelm_core.report.document import Report, ReportSection
 
@@ -55,7 +56,9 @@ SHORT = 13
 
 def render_latex(report: Report) -> str:
     parts = [_PREAMBLE % (_CHINESE if report.lang == "zh" else _LATIN)]
-    parts.append(f"\\title{{{escape(report.title)}}}\n\\date{{}}\n\\begin{{document}}\n\\maketitle")
+    parts.append(
+        f"\\title{{{escape(report.title)}}}\n\\date{{{escape(report.about)}}}\n\\begin{{document}}\n\\maketitle"
+    )
     for section in report.sections:
         parts += [f"\\section*{{{escape(section.heading)}}}", *_section(section)]
     return "\n\n".join(parts) + "\n\n\\end{document}\n"
@@ -63,7 +66,12 @@ def render_latex(report: Report) -> str:
 
 def escape(text: str) -> str:
     # two hyphens would be set as a dash, and a command copied from the page would not run
-    return "".join(_SYMBOLS.get(character, character) for character in text).replace("--", "-{}-")
+    return "".join(_SYMBOLS.get(character, character) for character in visible(text)).replace("--", "-{}-")
+
+
+def _begun(shown: str) -> str:
+    r"""What follows an \item, or the \\ of the row before, where a bracket or a star would be an option of that."""
+    return f"{{{shown[0]}}}{shown[1:]}" if shown.startswith(("[", "*")) else shown
 
 
 def _section(section: ReportSection) -> list[str]:
@@ -86,7 +94,7 @@ def _pair(pair: PairLine) -> str:
 def _items(lines: Sequence[str]) -> list[str]:
     if not lines:
         return []
-    items = "\n".join(f"\\item {escape(line)}" for line in lines)
+    items = "\n".join(f"\\item {_begun(escape(line))}" for line in lines)
     return [f"{{\\raggedright\\begin{{itemize}}\n{items}\n\\end{{itemize}}}}"]
 
 
@@ -97,7 +105,7 @@ def latex_table(table: ReportTable) -> str:
     columns = _wrapped_columns(table, widths) if wrapped else table.align
     head = " & ".join(escape(heading) for heading in table.columns) + r" \\"
     body = "\n".join(
-        " & ".join(_cell(cell, p in table.strong) for cell in row) + r" \\" for p, row in enumerate(table.rows)
+        _begun(" & ".join(_cell(cell, p in table.strong) for cell in row)) + r" \\" for p, row in enumerate(table.rows)
     )
     if wrapped:
         return (

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from oelm_core.plain_text import visible
 from oelm_core.report.cells import PairLine, ReportTable
 from oelm_core.report.document import Report, ReportSection
 
@@ -9,7 +12,7 @@ _RULES = {"l": ":---", "r": "---:"}
 
 
 def render_markdown(report: Report) -> str:
-    parts = [f"# {report.title}"]
+    parts = [f"# {_text(report.title)}", *([_text(report.about)] if report.about else [])]
     for section in report.sections:
         parts += [f"## {section.heading}", *_section(section)]
     return "\n\n".join(parts) + "\n"
@@ -25,7 +28,7 @@ def _section(section: ReportSection) -> list[str]:
             parts.append(markdown_table(table))
             parts += _list([*map(_pair, table.pairs), *map(_text, table.notes)])
     if section.code:
-        parts.append("```bash\n" + "\n".join(section.code) + "\n```")
+        parts.append(_fenced(section.code))
     return parts + _list([*map(_text, section.items)])
 
 
@@ -38,7 +41,7 @@ def _pair(pair: PairLine) -> str:
 
 
 def markdown_table(table: ReportTable) -> str:
-    lines = [_row(table.columns), _row([_RULES[align] for align in table.align])]
+    lines = [_row([*map(_cell, table.columns)]), _row([_RULES[align] for align in table.align])]
     for place, row in enumerate(table.rows):
         cells = [_cell(cell) for cell in row]
         if place in table.strong:
@@ -52,11 +55,35 @@ def _row(cells: list[str] | tuple[str, ...]) -> str:
 
 
 def _cell(text: str) -> str:
-    return _text(text).replace("|", "\\|").replace("\n", " ")
+    return _marked(text).replace("|", "\\|")
+
+
+_MARKS = re.compile(r"[\\*_`<>~]|&(?=#?\w+;)|\](?=[(\[:])")
+"""Emphasis, code, HTML, and what makes a link or an image of words in brackets."""
+_START = re.compile(r"^(#|[-+=](?=[-+= ]|$)|\d+[.)] )")
+"""At the start of a line: a heading, a rule, a list."""
+
+
+def _marked(text: str) -> str:
+    return _MARKS.sub(r"\\\g<0>", visible(text).lstrip(" "))
 
 
 def _text(text: str) -> str:
-    """Keeps names with underscores, stars and angle brackets as they are."""
-    for mark in ("\\", "*", "_", "`", "<", ">"):
-        text = text.replace(mark, "\\" + mark)
-    return text
+    r"""Text as it is: no emphasis, link, image, HTML, heading or list comes of it.
+
+    >>> print(_text("![x](http://y) <b>"), _text("1. a_b"), _text("# no"), _text("-0.5 [1]"))
+    ![x\](http://y) \<b\> 1\. a\_b \# no -0.5 [1]
+    """
+    return _START.sub(lambda found: _unstarted(found[0]), _marked(text), count=1)
+
+
+def _unstarted(start: str) -> str:
+    number = start.rstrip(".) ")
+    return f"{number}\\{start[len(number) :]}" if number.isdigit() else f"\\{start}"
+
+
+def _fenced(lines: tuple[str, ...]) -> str:
+    """A block that no line of it can end."""
+    shown = [visible(line) for line in lines]
+    fence = max(["```", *("`" * (len(run) + 1) for line in shown for run in re.findall("`{3,}", line))], key=len)
+    return "\n".join([f"{fence}bash", *shown, fence])

@@ -7,6 +7,7 @@ import math
 from oelm_core.compare.comparison import Group, Pair, SignificanceTest, Verdict
 from oelm_core.formatting import percent, points, relative, rough_duration
 from oelm_core.metric import metric_named
+from oelm_core.proof.record import sentence
 from oelm_core.report.cells import BORROWED, VERDICTS, PairLine
 from oelm_core.report.selection import selection_lines
 from oelm_core.report.translations import Translations
@@ -19,15 +20,6 @@ def pair_lines(group: Group, translate: Translations) -> tuple[PairLine, ...]:
             pair.arm, standing_verdict(group, pair), f"{pair.words}{_target(pair, translate)}{_doubt(group, pair)}"
         )
         for pair in group.pairs
-    )
-
-
-def verdict_lines(group: Group, translate: Translations) -> tuple[PairLine, ...]:
-    """The verdicts alone, each with its reason."""
-    return tuple(
-        PairLine(pair.arm, standing_verdict(group, pair), f"{_target(pair, translate)}{_doubt(group, pair)}".lstrip())
-        for pair in group.pairs
-        if pair.verdict is not None
     )
 
 
@@ -103,10 +95,20 @@ def family_line(group: Group) -> str | None:
 def result_notes(group: Group, translate: Translations) -> tuple[str, ...]:
     """The lines under the table of results, but for those of its pairs."""
     if not group.pairs:
-        return (basis_line(group), *selection_lines(group))
+        return (basis_line(group), *machine_lines(group), *selection_lines(group))
     rests_on = [basis_line(group), family_line(group), calibration_line(group)]
     lines = [decide_line(group, translate), _borrowed_line(group), " ".join(filter(None, rests_on))]
-    return tuple(line for line in (*lines, *selection_lines(group)) if line)
+    return tuple(line for line in (*lines, *machine_lines(group), *selection_lines(group)) if line)
+
+
+def machine_lines(group: Group) -> list[str]:
+    """Whether the cards that the runs were made on were proven; nothing for runs on a processor."""
+    found = []
+    for one in group.machines:
+        card = one.card if one.cards == 1 else f"{one.cards} x {one.card}"
+        words = sentence(card, one.driver, one.torch, one.proven)
+        found.append(f"{words[0].upper()}{words[1:]}.")
+    return found
 
 
 def is_borrowed(pair: Pair) -> bool:

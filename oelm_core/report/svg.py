@@ -5,76 +5,117 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from oelm_core.compare.comparison import BandPoint
 from oelm_core.formatting import metric_value, whole
 from oelm_core.metric import metric_named
-from oelm_core.report.document import ReportChart
+from oelm_core.plain_text import visible
+from oelm_core.report.document import ChartLine, ReportChart
+from oelm_core.report.translations import Translations
 
-WIDTH, HEIGHT = 560, 270
-LEFT, RIGHT, TOP, BOTTOM = 50, 14, 12, 34
+WIDTH, HEIGHT = 560, 280
+TOP, BOTTOM = 26, 34
+CHARACTER = 6.2
+"""Of a label, at most, in units of the picture: what keeps it from being clipped at an edge."""
 DASHES = ("", "6 3", "2 3", "8 3 2 3")
 COLOURS = 8
+FEW = 40
+"""Points up to which each has a dot."""
 
 
-def svg_chart(chart: ReportChart) -> str:
-    """One figure: axes, a line per run (colour by arm, dash by seed), and its points as data for the script."""
-    finite = [(x, y) for line in chart.lines for x, y in line.points if math.isfinite(y)]
-    if not finite:
-        return ""
-    steps = [x for x, _ in finite]
-    values = [y for _, y in finite]
-    logarithmic = chart.logarithmic and min(values) > 0
-    low, high = _padded(min(values), max(values), logarithmic)
-    first, last = min(steps), max(max(steps), min(steps) + 1)
+class _Plane(NamedTuple):
+    """Where steps and values lie in the picture."""
 
-    def across(step: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (step - first) / (last - first)
+    steps: tuple[int, int]
+    values: tuple[float, float]
+    logarithmic: bool
+    left: float
+    right: float
 
-    def down(value: float) -> float:
-        share = math.log(value / low) / math.log(high / low) if logarithmic else (value - low) / (high - low)
+    def across(self, step: float) -> float:
+        first, last = self.steps
+        return self.left + (WIDTH - self.left - self.right) * (step - first) / (last - first)
+
+    def down(self, value: float) -> float:
+        low, high = self.values
+        share = math.log(value / low) / math.log(high / low) if self.logarithmic else (value - low) / (high - low)
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
 
-    parts = [_axes(chart, (first, last), (low, high), across, down)]
+
+def svg_chart(chart: ReportChart, translate: Translations) -> str:
+    """One figure: axes, for each arm the mean over its seeds with their band, and the points for the script."""
+    drawn = [(line, [point for point in line.points if math.isfinite(point.mean)]) for line in chart.lines]
+    values = [value for _, points in drawn for point in points for value in (point.low, point.high)]
+    if not values:
+        return ""
+    logarithmic = chart.logarithmic and min(values) > 0
+    steps = [point.step for _, points in drawn for point in points]
+    bounds = _padded(min(values), max(values), logarithmic)
+    marks = log_ticks(*bounds) if logarithmic else ticks(*bounds)
+    labels = {tick: _label(chart, tick) for tick in marks if bounds[0] <= tick <= bounds[1]}
+    first, last = min(steps), max(max(steps), min(steps) + 1)
+    left = max(30.0, 12 + CHARACTER * max((len(label) for label in labels.values()), default=0))
+    plane = _Plane((first, last), bounds, logarithmic, left, max(14.0, CHARACTER / 2 * len(whole(last)) + 2))
+    parts = [_axes(chart, plane, labels, translate)]
+    bands = [_band(points, plane, place % COLOURS) for place, (line, points) in enumerate(drawn) if line.seeds > 1]
     keys, data = [], []
-    for line, (colour, dash) in zip(chart.lines, _line_styles(chart), strict=True):
-        label = html.escape(line.label)
-        shown = [(x, y) for x, y in line.points if math.isfinite(y) and (y > 0 or not logarithmic)]
-        path = " ".join(f"{across(x):.1f},{down(y):.1f}" for x, y in shown)
-        style = f' stroke-dasharray="{dash}"' if dash else ""
-        keys.append(
-            '<span class="key"><svg width="26" height="8">'
-            f'<line class="line c{colour}" x1="1" x2="25" y1="4" y2="4"{style}/></svg>{label}</span>'
-        )
-        parts.append(f'<polyline class="line c{colour}" points="{path}"{style}/>')
-        if len(shown) <= 40:
-            parts += [
-                f'<circle class="dot c{colour}" cx="{across(x):.1f}" cy="{down(y):.1f}" r="2.4">'
-                f"<title>{label}, {whole(x)}: {metric_value(chart.metric, y, unit=True)}</title></circle>"
-                for x, y in shown
-            ]
-        points = [[x, round(across(x), 1), round(down(y), 1), y] for x, y in shown]
-        data.append({"label": line.label, "colour": colour, "points": points})
+    for place, (line, points) in enumerate(drawn):
+        look = f"c{place % COLOURS}", DASHES[place % len(DASHES)]
+        keys.append(_key(line, *look, translate))
+        bands.append(_curve(chart, line, points, plane, *look))
+        data.append({"label": line.label, "colour": place % COLOURS, "points": _points(line, points, plane)})
     payload = html.escape(json.dumps(data, separators=(",", ":")), quote=True)
-    title, share = html.escape(chart.title), ' data-share="1"' if metric_named(chart.metric).is_share else ""
+    title, share = html.escape(visible(chart.title)), ' data-share="1"' if metric_named(chart.metric).is_share else ""
     return (
         f'<figure class="chart"><figcaption>{title}</figcaption><div class="legend">{"".join(keys)}</div>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}"{share} '
         f'data-lines="{payload}">'
-        f'{"".join(parts)}<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/></svg>'
+        f'{"".join(parts + bands)}<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/></svg>'
         '<div class="tip" hidden></div></figure>'
     )
 
 
-def _line_styles(chart: ReportChart) -> list[tuple[int, str]]:
-    """(colour number, dash) of each line: one colour an arm, seeds of an arm told apart by dashes."""
-    lines_of: dict[str, int] = {}  # arms in their order, and how many lines of each came before
-    styles = []
-    for line in chart.lines:
-        dash = DASHES[lines_of.setdefault(line.arm, 0) % len(DASHES)]
-        lines_of[line.arm] += 1
-        styles.append((list(lines_of).index(line.arm) % COLOURS, dash))
-    return styles
+def _key(line: ChartLine, colour: str, dash: str, translate: Translations) -> str:
+    style = f' stroke-dasharray="{dash}"' if dash else ""
+    of = f" ({translate('mean')} {translate('over {} seeds').format(line.seeds)})" if line.seeds > 1 else ""
+    label = html.escape(visible(line.label + of))
+    return (
+        '<span class="key"><svg width="26" height="8">'
+        f'<line class="line {colour}" x1="1" x2="25" y1="4" y2="4"{style}/></svg>{label}</span>'
+    )
+
+
+def _band(points: Sequence[BandPoint], plane: _Plane, colour: int) -> str:
+    edge = [(point.step, point.high) for point in points] + [(point.step, point.low) for point in reversed(points)]
+    path = " ".join(f"{plane.across(x):.1f},{plane.down(y):.1f}" for x, y in edge)
+    return f'<polygon class="band f{colour}" points="{path}"/>'
+
+
+def _curve(
+    chart: ReportChart, line: ChartLine, points: Sequence[BandPoint], plane: _Plane, colour: str, dash: str
+) -> str:
+    style = f' stroke-dasharray="{dash}"' if dash else ""
+    path = " ".join(f"{plane.across(point.step):.1f},{plane.down(point.mean):.1f}" for point in points)
+    parts = [f'<polyline class="line {colour}" points="{path}"{style}/>']
+    if len(points) <= FEW:
+        label = html.escape(visible(line.label))
+        parts += [
+            f'<circle class="dot {colour}" cx="{plane.across(at.step):.1f}" cy="{plane.down(at.mean):.1f}" r="2.4">'
+            f"<title>{label}, {whole(at.step)}: {metric_value(chart.metric, at.mean, unit=True)}</title></circle>"
+            for at in points
+        ]
+    return "".join(parts)
+
+
+def _points(line: ChartLine, points: Sequence[BandPoint], plane: _Plane) -> list[list[float]]:
+    """Step, where it lies, its mean; least and greatest where there are several seeds."""
+    return [
+        [at.step, round(plane.across(at.step), 1), round(plane.down(at.mean), 1), at.mean]
+        + ([at.low, at.high] if line.seeds > 1 else [])
+        for at in points
+    ]
 
 
 def _padded(low: float, high: float, logarithmic: bool) -> tuple[float, float]:
@@ -99,29 +140,42 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [round(place * step, 10) for place in range(start, math.floor(high / step + 1e-9) + 1)]
 
 
-def _axes(
-    chart: ReportChart,
-    steps: tuple[int, int],
-    values: tuple[float, float],
-    across: Callable[[float], float],
-    down: Callable[[float], float],
-) -> str:
-    parts, is_share = [], metric_named(chart.metric).is_share
-    for tick in ticks(*values):
-        if values[0] <= tick <= values[1]:  # above zero on a logarithmic axis, for its lower end is
-            y, label = down(tick), f"{tick * 100:.6g} %" if is_share else f"{tick:.6g}"
-            parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
-    for tick in ticks(*steps, 6):
-        if steps[0] <= tick <= steps[1] and tick == int(tick):  # there is no step 2.5
-            x = across(tick)
-            parts.append(
-                f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{whole(tick)}</text>'
-            )
-    base = HEIGHT - BOTTOM
-    parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
-    middle = LEFT + (WIDTH - LEFT - RIGHT) / 2
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 of every power of ten, or the powers alone; as on a linear axis where the range is small.
+
+    >>> log_ticks(3.5, 60), log_ticks(4, 5), log_ticks(1, 1e6)[:3]
+    ([5.0, 10.0, 20.0, 50.0], [4.0, 4.25, 4.5, 4.75, 5.0], [1.0, 10.0, 100.0])
+    """
+    if high / low < 4:
+        return ticks(low, high)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    factors = (1, 2, 5) if high / low < 1000 else (1,)
+    return [tick for power in powers for factor in factors if low <= (tick := factor * 10.0**power) <= high]
+
+
+def _label(chart: ReportChart, tick: float) -> str:
+    return f"{tick * 100:.6g} %" if metric_named(chart.metric).is_share else f"{tick:.6g}"
+
+
+def _axes(chart: ReportChart, plane: _Plane, labels: dict[float, str], translate: Translations) -> str:
+    left, end, base = plane.left, WIDTH - plane.right, HEIGHT - BOTTOM
+    parts = []
+    for tick, label in labels.items():
+        y = plane.down(tick)
+        parts.append(f'<line class="grid" x1="{left:.1f}" x2="{end:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="tick" x="{left - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+    first, last = plane.steps
+    for tick in ticks(first, last, 6):
+        if first <= tick <= last and tick == int(tick):  # there is no step 2.5
+            x = plane.across(tick)
+            parts.append(f'<text class="tick" x="{x:.1f}" y="{base + 15}" text-anchor="middle">{whole(tick)}</text>')
+    parts.append(f'<line class="axis" x1="{left:.1f}" x2="{end:.1f}" y1="{base}" y2="{base}"/>')
+    scale = f" ({translate('logarithmic')})" if plane.logarithmic else ""
+    several = max((line.seeds for line in chart.lines), default=1) > 1
+    band = f"; {translate('band, least to greatest of seeds')}" if several else ""
+    parts.append(f'<text class="label" x="0" y="11">{html.escape(visible(chart.y + scale + band))}</text>')
+    middle = (left + end) / 2
     parts.append(
-        f'<text class="label" x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">{html.escape(chart.x)}</text>'
+        f'<text class="label" x="{middle:.1f}" y="{HEIGHT - 4}" text-anchor="middle">{html.escape(chart.x)}</text>'
     )
     return "".join(parts)

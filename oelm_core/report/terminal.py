@@ -12,7 +12,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from oelm_core.compare.comparison import Comparison, Finding, Group
+from oelm_core.plain_text import visible
 from oelm_core.report import gaps, tables
+from oelm_core.report.answer import answers
 from oelm_core.report.cells import GRADE_MARKS, PairLine, References, ReportTable
 from oelm_core.report.translations import Translations
 
@@ -25,7 +27,9 @@ def terminal_report(comparison: Comparison, lang: str = "en") -> RichGroup:
     translate, references = Translations(lang), References()
     parts: list[RenderableType] = []
     if comparison.study:
-        parts.append(Text(f"{comparison.study.title}: {comparison.study.question}", style="bold"))
+        parts.append(Text(visible(f"{comparison.study.title}: {comparison.study.question}"), style="bold"))
+    verdicts = [_pair(line) for group in comparison.groups for line in answers(group, translate)]
+    parts += [Text(), *verdicts] if comparison.study and verdicts else verdicts
     for group in comparison.groups:
         parts += [Text(), *_group(group, comparison, translate, references)]
     across = gaps.across(comparison, translate)
@@ -35,7 +39,7 @@ def terminal_report(comparison: Comparison, lang: str = "en") -> RichGroup:
         parts += [Text(), Text(translate("Published figures"), style="bold"), findings_table(comparison.published)]
     notes = [*comparison.footnotes, *references.lines()]
     if notes:
-        parts += [Text(), *(Text(note, style="dim") for note in notes)]
+        parts += [Text(), *(Text(visible(note), style="dim") for note in notes)]
     return RichGroup(*parts)
 
 
@@ -75,26 +79,27 @@ class FittingTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = self.table
-        rows = [table.columns, *table.rows]
-        widths = [max(cell_len(row[column]) for row in rows) + 3 for column in range(len(table.columns))]
+        columns, *rows = [[visible(cell) for cell in row] for row in (table.columns, *table.rows)]
+        widths = [max(cell_len(row[column]) for row in (columns, *rows)) + 3 for column in range(len(table.columns))]
         kept = list(range(len(widths)))
         named = [table.columns.index(name) for name in table.narrow if name in table.columns]
         droppable = [*named, *(column for column in reversed(kept[1:]) if column not in named)]
         while sum(widths[column] for column in kept) > options.max_width and droppable:
             kept.remove(droppable.pop(0))
-        shown = RichTable(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+        shown = RichTable(title=Text(visible(self.title)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for column in kept:
             right = table.align[column] == "r"
-            shown.add_column(table.columns[column], justify="right" if right else "left", no_wrap=True)
-        for place, row in enumerate(table.rows):
+            shown.add_column(Text(columns[column]), justify="right" if right else "left", no_wrap=True)
+        for place, row in enumerate(rows):
             shown.add_row(*(Text(row[column]) for column in kept), style="bold" if place in table.strong else None)
         yield shown
         yield from (_pair(pair) for pair in table.pairs)
-        yield from (Text(note, style="dim") for note in table.notes)
+        yield from (Text(visible(note), style="dim") for note in table.notes)
 
 
 def _pair(pair: PairLine) -> Text:
-    return Text.assemble((f"{pair.mark}{pair.name}:", _VERDICT_STYLES[pair.verdict]), f" {pair.text}")
+    name = visible(f"{pair.mark}{pair.name}:")
+    return Text.assemble((name, _VERDICT_STYLES[pair.verdict]), visible(f" {pair.text}"))
 
 
 def findings_table(findings: Sequence[Finding]) -> RichTable:
@@ -106,6 +111,6 @@ def findings_table(findings: Sequence[Finding]) -> RichTable:
         style = _STYLES[finding.grade]
         settle = f" Settle it with: {finding.settle_with}." if finding.settle_with else ""
         source = f" [{finding.source}]" if finding.source else ""
-        why = Text(finding.sentence + settle + source)
+        why = Text(visible(finding.sentence + settle + source))
         shown.add_row(Text(f"{GRADE_MARKS[finding.grade]} {finding.grade}", style=style), why)
     return shown

@@ -7,8 +7,9 @@ from pathlib import Path
 from oelm_core.errors import Refused
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder, create_record, numbered, read_record, write_record
-from oelm_core.runs.schema import Attempt, Misfit, ProcessIdentity, Record, RunState, decode
+from oelm_core.runs.schema import Attempt, Misfit, ProcessIdentity, Record, RunRecord, RunState, decode
 from oelm_core.runs.status import FINAL
+from oelm_core.small_files import read_small_file
 
 
 def numbers(folder: RunFolder) -> list[int]:
@@ -32,6 +33,12 @@ def read_all(folder: RunFolder) -> list[Attempt]:
 def last(folder: RunFolder) -> Attempt | None:
     made = numbers(folder)
     return read(folder, made[-1]) if made else None
+
+
+def per_run(folder: RunFolder, run: RunRecord) -> int:
+    """Devices on each node as a resume takes them that asks for nothing else: those of the newest attempt."""
+    before = last(folder)
+    return (before.per_run if before else None) or run.per_run
 
 
 def claim(folder: RunFolder, attempt: Attempt, *, force: bool = False) -> None:
@@ -58,7 +65,12 @@ def update(folder: RunFolder, attempt: Attempt) -> None:
 
 def newest_checkpoint_step(folder: RunFolder) -> int:
     """The step of the newest checkpoint by name; the worker verifies it and may fall back to an older one."""
-    return max(numbered(folder.checkpoints, "step-"), default=0)
+    return max(checkpoint_steps(folder), default=0)
+
+
+def checkpoint_steps(folder: RunFolder) -> tuple[int, ...]:
+    """Steps of the checkpoints that are there, by name."""
+    return tuple(sorted(numbered(folder.checkpoints, "step-")))
 
 
 class _Claim(Record):
@@ -66,12 +78,14 @@ class _Claim(Record):
 
     runner: ProcessIdentity | None = None
     ended: float | None = None
+    deleted: float | None = None
+    state: str | None = None
 
 
 def _refuse_if_alive(folder: RunFolder, number: int, force: bool) -> None:
     path = path_of(folder, number)
     try:
-        before = decode(path.read_bytes(), _Claim)
+        before = decode(read_small_file(path), _Claim)
     except (OSError, Misfit) as error:
         if force:
             return
@@ -80,10 +94,14 @@ def _refuse_if_alive(folder: RunFolder, number: int, force: bool) -> None:
             f"{folder.id}: attempts/{path.name} does not tell whether its runner lives ({why}); "
             "--force resumes it all the same."
         ) from None
+    if before.ended is not None and before.state == "finished" and not force:
+        # it came to its end after whoever resumes had looked
+        raise Refused(f"{folder.id} has finished; there is nothing to resume.")
     runner = before.runner
     if runner is None or before.ended is not None:
         return
-    if process.anyone_alive(runner, [runner]):
+    is_stranger = before.deleted is None and runner.pid and process.is_stranger(runner.pid, folder.path)
+    if process.anyone_alive(runner, [runner]) and not is_stranger:
         raise Refused(f"{folder.id} is still running (pid {runner.pid}); stop it first.")
     if runner.host != process.host() and not force:
         state = folder.read(RunState)

@@ -11,6 +11,7 @@ from oelm_core.metric import best_of, default_metric
 from oelm_core.runs.folder import RunFolder, numbered, read_record
 from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.runs.schema import LaterScore, Losses, Misfit, Predictions, Result, RunRecord, Sample, decode
+from oelm_core.small_files import open_plain_file
 
 SCORE = "score.json"
 """In test/: the score as result.json repeats it. A run that ended between the two does not look a second time."""
@@ -35,10 +36,34 @@ class ScoreAnswer(Struct, kw_only=True):
     """Those of this run."""
 
 
+class PublishAnswer(Struct, kw_only=True, omit_defaults=True):
+    """What the process that writes a run's network for others answers."""
+
+    error: str | None = None
+    code: int = 0
+    step: int = 0
+    """Of the checkpoint."""
+    network: str = ""
+    """Its class."""
+    loader: str = ""
+    """Who can load the folder: transformers alone, or oelm_core."""
+
+
+class GeneratedPiece(Struct, kw_only=True, omit_defaults=True):
+    """A line of the process that continues a prompt: a run begins (`step`), some of its text, or an error, the last."""
+
+    run: str = ""
+    step: int | None = None
+    text: str = ""
+    note: str = ""
+    error: str | None = None
+    code: int = 0
+
+
 def read_samples(path: Path, most: int) -> list[Sample]:
     """The newest generated texts of a run, oldest first; torn lines are passed over."""
     try:
-        with open(path, "rb") as file:
+        with open(open_plain_file(path), "rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - TAIL))
             lines = file.read().split(b"\n")
@@ -90,7 +115,7 @@ def test_losses(folder: RunFolder) -> Losses | None:
 def later_scores(folder: RunFolder) -> list[LaterScore]:
     """What `oelm evaluate` kept: the best checkpoint on other texts, by file name."""
     files = sorted(folder.later_scores.glob("*.json")) if folder.later_scores.is_dir() else []
-    return [found for file in files if (found := read_record(file, LaterScore))]
+    return [found for file in files if (found := read_record(file, LaterScore, size="details"))]
 
 
 def step_file(folder: Path, step: int) -> Path:
@@ -119,14 +144,14 @@ def _losses(folder: Path, step: int) -> Losses | None:
 
 
 def _checked_predictions(path: Path) -> Predictions | None:
-    found = read_record(path, Predictions)
+    found = read_record(path, Predictions, size="details")
     if not found or not found.labels or len(found.labels) != len(found.predictions):
         return None
     return found if min(*found.labels, *found.predictions) >= 0 else None
 
 
 def _checked_losses(path: Path) -> Losses | None:
-    found = read_record(path, Losses)
+    found = read_record(path, Losses, size="details")
     if found is None or not found.losses or len(found.losses) != len(found.tokens):
         return None
     if found.documents and len(found.documents.losses) != len(found.documents.tokens):

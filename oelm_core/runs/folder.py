@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 from oelm_core.errors import refusing
 from oelm_core.runs import schema
 from oelm_core.runs.schema import Record, RunRecord, RunState
+from oelm_core.shared_files import share_alike
+from oelm_core.small_files import FileKind, read_small_file
 
 R = TypeVar("R", bound=Record)
 S = TypeVar("S")
@@ -59,21 +61,31 @@ class RunFolder:
 
     def problem(self, kind: type[Record]) -> str | None:
         """Why a record cannot be read, in a sentence that names the file and the key; None when it can."""
-        try:
-            schema.decode((self.path / kind.FILE).read_bytes(), kind)
-        except OSError as error:
-            return f"{kind.FILE} cannot be read: {error.strerror}."
-        except schema.Misfit as misfit:
-            return f"{kind.FILE} is not what a run writes: {misfit}."
-        return None
+        return problem_of(self.path / kind.FILE, kind)
+
+    def unreadable(self, kind: type[Record]) -> str | None:
+        """As `problem`, but None for a record that is not there: a run need not have all of them."""
+        return self.problem(kind) if os.path.lexists(self.path / kind.FILE) else None
 
 
-def read_record(path: Path, kind: type[S]) -> S | None:
-    """The record in a file, or None when it is missing, torn or of another shape."""
+def read_record(path: Path, kind: type[S], *, size: FileKind = "record", follow: bool = False) -> S | None:
+    """The record in a file, or None when it is missing, torn, of another shape, or no file to read (small_files.py)."""
     try:
-        return schema.decode(path.read_bytes(), kind)
+        return schema.decode(read_small_file(path, size, follow=follow), kind)
     except (OSError, schema.Misfit):
         return None
+
+
+def problem_of(path: Path, kind: type[object], *, size: FileKind = "record", follow: bool = False) -> str | None:
+    """`unreadable: <file>, <key>: <why>.`, or None for a record that can be read."""
+    try:
+        schema.decode(read_small_file(path, size, follow=follow), kind)
+    except OSError as error:
+        reason = error.strerror or "it cannot be read"
+        return f"unreadable: {path.name}, {reason[:1].lower()}{reason[1:]}."
+    except schema.Misfit as misfit:
+        return f"unreadable: {path.name}, {misfit}."
+    return None
 
 
 def write_record(path: Path, record: Any, *, durable: bool = True) -> None:
@@ -90,16 +102,18 @@ def create_record(path: Path, record: Any) -> None:
         os.link(temporary, path)
 
 
-def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
-    with _written_beside(path, content, durable) as temporary:
+def replace_file(path: Path, content: bytes, *, durable: bool = True, mode: int | None = None) -> None:
+    """`mode`: who may read it, where that is not for the umask to say."""
+    with _written_beside(path, content, durable, mode) as temporary:
         os.replace(temporary, path)
 
 
 @contextlib.contextmanager
-def _written_beside(path: Path, content: bytes, durable: bool) -> Iterator[Path]:
+def _written_beside(path: Path, content: bytes, durable: bool, mode: int | None = None) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{_random_hex(4)}")
     try:
         with open(temporary, "xb") as file:
+            share_alike(file.fileno(), path, mode)
             file.write(content)
             if durable:
                 file.flush()
@@ -113,12 +127,12 @@ def _written_beside(path: Path, content: bytes, durable: bool) -> Iterator[Path]
 def numbered(folder: Path, prefix: str, suffix: str = "") -> list[int]:
     """The numbers of a folder's files called so, in order: `numbered(folder, "step-", ".json")`."""
     try:
-        names = os.listdir(folder)
+        names = [] if os.path.islink(folder) else os.listdir(folder)
     except OSError:
         return []
     there = (name for name in names if name.startswith(prefix) and name.endswith(suffix))
     numbers = (name[len(prefix) : len(name) - len(suffix)] for name in there)
-    return sorted(int(number) for number in numbers if number.isdecimal())
+    return sorted(int(number) for number in numbers if number.isdecimal() and len(number) < 19)
 
 
 def _random_hex(size: int) -> str:

@@ -25,10 +25,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from oelm_core.errors import one_line
 from oelm_core.home import runs_dir
 from oelm_core.recipe import recorded_hash, recorded_method
 from oelm_core.runs import process
-from oelm_core.runs.schema import RunRecord
+from oelm_core.runs.schema import Misfit, RunRecord, decode
+from oelm_core.shared_files import open_shared_alike
+from oelm_core.small_files import read_small_file
 
 EventKind = Literal["launched", "resumed", "ended", "deleted", "imported", "registered", "looked-at-test"]
 NAME = "ledger.jsonl"
@@ -124,12 +127,12 @@ def append(event: LedgerEvent, root: Path | None = None) -> None:
 @functools.lru_cache(maxsize=8)
 def warn(sentence: str) -> None:
     """Once, however many runs are launched."""
-    print(f"oelm: {sentence}", file=sys.stderr)
+    print(f"oelm: {one_line(sentence)}", file=sys.stderr)
 
 
 def _append(path: Path, event: LedgerEvent) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    descriptor = open_shared_alike(path, os.O_RDWR | os.O_APPEND)
     try:
         _lock(descriptor)
         lines, torn = _last_lines(descriptor)
@@ -184,14 +187,14 @@ def _hash(line: bytes) -> str:
 
 def _head(path: Path) -> str:
     try:
-        return path.with_suffix(".head").read_text(encoding="ascii", errors="replace").strip()
+        return read_small_file(path.with_suffix(".head"), follow=True).decode("ascii", "replace").strip()
     except OSError:
         return ""
 
 
 def _write_head(path: Path, value: str) -> None:
     with contextlib.suppress(OSError):  # it may lag behind: the lines themselves are there
-        descriptor = os.open(path.with_suffix(".head"), os.O_WRONLY | os.O_CREAT, 0o666)
+        descriptor = open_shared_alike(path.with_suffix(".head"), os.O_WRONLY)
         try:
             os.write(descriptor, value.encode() + b"\n")  # always as long as before
         finally:
@@ -203,7 +206,7 @@ def read_ledger(root: Path | None = None) -> Ledger:
     path = ledger_path(root)
     head = _head(path)  # first: what it names is then surely among the lines
     try:
-        content = path.read_bytes()
+        content = read_small_file(path, "ledger", follow=True)
     except FileNotFoundError:
         content = b""
     except OSError as error:
@@ -237,12 +240,9 @@ def _place(number: int) -> str:
     return f"line {number - 1} was changed, or lines between it and line {number} were removed"
 
 
-_EVENT = msgspec.json.Decoder(LedgerEvent)
-
-
 def _decoded(line: bytes) -> LedgerEvent | None:
     """None for a torn line, or one of a kind that this version does not know; both stay in the chain."""
     try:
-        return _EVENT.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return decode(line, LedgerEvent)
+    except Misfit:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
@@ -10,13 +11,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from oelm_core.runs.schema import MetricKind, MetricLine, decode_metric, encode_metric
+from oelm_core.shared_files import share_alike
+from oelm_core.small_files import MOST_BYTES, open_plain_file, read_small_file, too_large
 
 
 class MetricsWriter:
     """Appends records; each is a single write, so readers and crashes see whole lines or nothing."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
 
     def write(self, kind: MetricKind, step: int, **values: float) -> None:
         self._append(MetricLine(step, kind, round(time.time(), 3), values))
@@ -25,7 +28,9 @@ class MetricsWriter:
         self._append(MetricLine(step, "event", round(time.time(), 3), {}, what, message))
 
     def _append(self, line: MetricLine) -> None:
-        os.write(self._file, encode_metric(line))
+        content = encode_metric(line)
+        if os.write(self._file, content) < len(content):  # half a line: another behind it would be lost with it
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl")
 
     def flush_to_disk(self) -> None:
         os.fsync(self._file)
@@ -51,10 +56,12 @@ class MetricsReader:
         self.offset = 0
         """Bytes read so far, whole lines only."""
         self._inode: int | None = None
+        self.problem: str | None = None
+        """Why the file was not read to its end, where it is there."""
 
     def read_new(self, max_bytes: int | None = None) -> NewLines:
         try:
-            with open(self.path, "rb") as file:
+            with open(open_plain_file(self.path), "rb") as file:
                 status = os.fstat(file.fileno())
                 restarted = self._inode is not None and (status.st_ino != self._inode or status.st_size < self.offset)
                 if restarted:
@@ -63,11 +70,17 @@ class MetricsReader:
                 if status.st_size == self.offset:
                     return NewLines(restarted, [])
                 file.seek(self.offset)
-                chunk = file.read() if max_bytes is None else file.read(max_bytes)
+                room = max(0, MOST_BYTES["metrics"] - self.offset)
+                chunk = file.read(room if max_bytes is None else min(max_bytes, room))
                 if b"\n" not in chunk:
-                    chunk += file.readline()  # a bite holds at least one whole line
-        except OSError:
+                    chunk += file.readline(room)  # a bite holds at least one whole line
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            self.problem = None if missing else f"unreadable: {self.path.name}, {error.strerror}."
             return NewLines(False, [])
+        self.problem = None
+        if status.st_size > MOST_BYTES["metrics"]:
+            self.problem = f"unreadable: {self.path.name}, {too_large(self.path, 'metrics').strerror}."
         whole = chunk.rfind(b"\n") + 1
         self.offset += whole
         return NewLines(restarted, list(parse(chunk[:whole].split(b"\n"), *self.kinds)))
@@ -106,7 +119,7 @@ def read_curves(path: Path, most: int) -> tuple[list[MetricLine], list[MetricLin
 def read_tail(path: Path, size: int, *kinds: MetricKind) -> list[MetricLine]:
     """The records in the last `size` bytes of a file of any length."""
     try:
-        with open(path, "rb") as file:
+        with open(open_plain_file(path), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))
             lines = file.read().split(b"\n")[:-1]  # what follows the last line break is still being written
     except OSError:
@@ -118,7 +131,7 @@ def skim(path: Path, pieces: int, piece: int) -> list[MetricLine]:
     """Records from `pieces` evenly spread pieces of so many bytes: the shape of a large file at once."""
     found: list[MetricLine] = []
     try:
-        with open(path, "rb") as file:
+        with open(open_plain_file(path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             for number in range(pieces):
                 file.seek(number * max(0, size - piece) // (pieces - 1))
@@ -138,6 +151,7 @@ def cut_lines(path: Path, keep: Callable[[bytes], bool]) -> None:
         for line in old:
             if line.endswith(b"\n") and keep(line):
                 new.write(line)
+        share_alike(new.fileno(), path)
         new.flush()
         os.fsync(new.fileno())
     os.replace(temporary, path)
@@ -145,6 +159,6 @@ def cut_lines(path: Path, keep: Callable[[bytes], bool]) -> None:
 
 def _whole_lines(path: Path) -> list[bytes]:
     try:
-        return path.read_bytes().split(b"\n")[:-1]
+        return read_small_file(path, "metrics").split(b"\n")[:-1]
     except OSError:
         return []

@@ -6,10 +6,12 @@ import functools
 import os
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 from oelm_core.runs.schema import ProcessIdentity, RunState, Worker
 
 TICKS = os.sysconf("SC_CLK_TCK")
+_RUN_FOLDER = b"--run-folder="
 
 
 @functools.lru_cache(maxsize=1)
@@ -18,8 +20,33 @@ def host() -> str:
 
 
 def user_name() -> str:
-    """Ours; from the environment, for asking the system loads its libraries into every waiting runner."""
-    return os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())
+    """Ours. The environment's word counts only for who is in no table here: under sudo or su it may be another's."""
+    return _in_table(os.getuid()) or os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())
+
+
+def name_of(user: int) -> str:
+    """A user by name, for a sentence; by number where nobody knows the name."""
+    import pwd  # late: asking the system loads its libraries
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"
+
+
+def owner(pid: int) -> str | None:
+    """Whose process it is; None when it is gone or hidden from us."""
+    try:
+        user = os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+    return _in_table(user) or name_of(user)
+
+
+def _in_table(user: int) -> str | None:
+    """From /etc/passwd alone: asking the system for a name loads its libraries into every waiting runner."""
+    lines = (line.split(":") for line in read_text("/etc/passwd").splitlines())
+    return next((parts[0] for parts in lines if len(parts) > 2 and parts[2] == str(user)), None)
 
 
 @functools.lru_cache(maxsize=1)
@@ -45,6 +72,19 @@ def birth(pid: int) -> float | None:
     if fields is None or fields[0] in ("Z", "X", "x"):
         return None
     return int(fields[19]) / TICKS
+
+
+def is_hidden(pid: int) -> bool:
+    """Whether a process is there that this user is not shown (/proc mounted with hidepid)."""
+    if pid <= 0 or stat_fields(pid) is not None:
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def is_frozen(pid: int) -> bool:
@@ -88,9 +128,9 @@ def anyone_alive(machine: ProcessIdentity | RunState, processes: Iterable[Worker
     return any(is_alive(one.pid, one.started, machine.boot_time) for one in processes)
 
 
-def ancestors() -> list[int]:
-    """The processes above this one, nearest first."""
-    found, pid = [], os.getpid()
+def ancestors(pid: int | None = None) -> list[int]:
+    """The processes above one (this one unless said), nearest first."""
+    found, pid = [], pid or os.getpid()
     while pid > 1 and (fields := stat_fields(pid)) is not None:
         pid = int(fields[1])
         found.append(pid)
@@ -117,16 +157,34 @@ def descendants(root: int | None = None) -> list[int]:
 def with_argument(argument: str) -> list[int]:
     """Live processes that carry exactly this argument: runners and workers carry --run-folder=..."""
     wanted = os.fsencode(argument)
-    found = []
-    for pid in everyone():
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                arguments = file.read().split(b"\0")
-        except OSError:
-            continue
-        if wanted in arguments and pid != os.getpid() and birth(pid) is not None:
-            found.append(pid)
-    return found
+    return [pid for pid in everyone() if wanted in arguments(pid) and pid != os.getpid() and birth(pid) is not None]
+
+
+def is_stranger(pid: int, run: Path) -> bool:
+    """Whether a process is surely none of a run's: it was started for something else, or for another folder.
+
+    What cannot be told counts as the run's own: a command line that is hidden, a folder that was moved meanwhile.
+    """
+    if pid == os.getpid() or not any(carried := arguments(pid)):
+        return False
+    named = [os.fsdecode(part[len(_RUN_FOLDER) :]) for part in carried if part.startswith(_RUN_FOLDER)]
+    return not any(_may_be(Path(path), run) for path in named)
+
+
+def _may_be(named: Path, run: Path) -> bool:
+    try:
+        return os.path.samefile(named, run)
+    except OSError:
+        return named.name == run.name
+
+
+def arguments(pid: int) -> list[bytes]:
+    """What a process was started with; nothing where it is gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
 
 
 def everyone() -> list[int]:

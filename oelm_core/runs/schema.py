@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct, field
 
 from oelm_core.devices.card import Card
+from oelm_core.errors import one_line
 from oelm_core.method.facts import Census, Orthogonality
+from oelm_core.runs.recorded_config import check_config
 
 SCHEMA = 1
 """Version of the records, kept in run.json and result.json."""
@@ -103,6 +106,8 @@ class RunRecord(Record, kw_only=True):
     devices_asked: str | None = "auto"
     """As on the command line: auto, cpu, or 2,3."""
     per_run: int = 1
+    nodes: int | None = None
+    """Asked for with --nodes; None leaves it to slurm.yaml."""
     after: str | None = None
     after_any: bool = False
     pause: float = 0.0
@@ -120,6 +125,16 @@ class RunRecord(Record, kw_only=True):
     created: float = 0.0
     imported: Origin | None = None
     tuning: Tuning | None = None
+    report_to: list[str] = []
+    """Where its curves go: names of `oelm_core.mirror.targets`."""
+
+    def __post_init__(self) -> None:
+        check_plain(self.config, "config")
+        try:
+            check_config(self.config)
+        except msgspec.ValidationError as error:
+            misfit = _misfit(error)
+            raise Misfit(f"config.{misfit}", f"config.{misfit.key}") from None
 
     def setting(self, key: str, default: Any = None) -> Any:
         """A setting by its dotted key: `setting("train.lr")`."""
@@ -254,6 +269,8 @@ class Attempt(Record, kw_only=True):
     slurm: SlurmJob | None = None
     threads: int | None = None
     world_size: int | None = None
+    per_run: int | None = None
+    """Devices on each of its nodes: as asked for at launch, or by the newest resume that asked for another number."""
     from_step: int | None = None
     started: float | None = None
     ended: float | None = None
@@ -263,6 +280,46 @@ class Attempt(Record, kw_only=True):
     reason: str | None = None
     machine: MachineStates | None = None
     deleted: float | None = None
+
+
+class Notice(Record, kw_only=True):
+    """notify-N.json: how the user's command for the end of attempt N went."""
+
+    state: str
+    """Of the run, as it was told."""
+    t: float = 0.0
+    command: str | None = None
+    problem: str | None = None
+    """Why it was not told, in a sentence."""
+
+
+class Mirrored(Record, kw_only=True):
+    """mirror/TARGET-PLACE.json: how far a run's curves went to where others look, and how they are found there."""
+
+    target: str = ""
+    place: str = ""
+    """A folder or an address."""
+    run: str = ""
+    """The run's name or number there."""
+    size: int = 0
+    """Bytes of the file there that are known to be whole."""
+    offset: int = 0
+    """Bytes of metrics.jsonl that are there."""
+    mark: str = ""
+    """Hash of what stands before the offset: where it is another, the file was cut."""
+    again: bool = False
+    """Whether it was cut since, so that some steps come a second time."""
+    steps: dict[str, int] = {}
+    """The last step of each kind of line."""
+    t: float = 0.0
+    """The newest time stamp."""
+    points: int = 0
+    card: str = ""
+    """Hash of the configuration and tags that were told."""
+    end: str = ""
+    """Hash of the end that was told."""
+    problem: str | None = None
+    """Why it went no further, in a sentence."""
 
 
 class JobEnd(Struct):
@@ -402,9 +459,14 @@ class FrozenProof(Struct):
     unchanged: bool | None = None
 
 
-class DeviceFacts(Struct):
+class DeviceFacts(Struct, omit_defaults=True):
     kind: str | None = None
     name: str | None = None
+    uuids: list[str] = []
+    """Of the cards, those of the first node."""
+    driver: str | None = None
+    proven: float | None = None
+    """When `oelm doctor --gpu` had proven these cards with this driver and torch; None where it had not by then."""
 
 
 Evaluated = dict[str, int | float | None]
@@ -465,6 +527,10 @@ class Result(Record, kw_only=True):
 
 
 # -- what grows or is kept by step ---------------------------------------------------------------------------------
+
+
+UNFROZEN = "unfrozen"
+"""The kind of event at the first step that trains layers which were frozen until then."""
 
 
 class MetricLine(Struct):
@@ -528,10 +594,12 @@ class LaterScore(Struct, kw_only=True, omit_defaults=True):
 
 
 class Notes(Record, kw_only=True):
-    """notes.json: what readers write. Tags, a note, and until when the run's troubles have been seen."""
+    """notes.json: what readers write. A name, tags, a note, and until when the run's troubles have been seen."""
 
     FILE = "notes.json"
 
+    name: str = ""
+    """What people call the run; its folder keeps its own."""
     tags: list[str] = []
     note: str = ""
     seen: float = 0.0
@@ -546,15 +614,15 @@ class Misfit(ValueError):
     """Content that is not what a record should be; `key` says where, "" for the file as a whole."""
 
     def __init__(self, why: str, key: str = "") -> None:
-        super().__init__(why)
+        super().__init__(one_line(why))  # keys are text of somebody's file too
         self.key = key
 
 
 def decode(content: bytes, kind: type[R]) -> R:
     """The record in a file's bytes. Misfit names the key that does not fit and what it should have been."""
     renamed: dict[str, str] = getattr(kind, "RENAMED", {})
-    if not any(f'"{old}"'.encode() in content for old in renamed):
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+    if _is_struct(kind) and not _LONG.search(content) and not any(f'"{old}"'.encode() in content for old in renamed):
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
             return msgspec.json.decode(content, type=kind)
     return convert(_plain(content), kind)  # version 0.1 wrote NaN and Infinity bare, as json.dumps does
 
@@ -563,12 +631,52 @@ def convert(content: Any, kind: type[R]) -> R:
     """A record from plain content; Misfit as for `decode`. A null counts as missing, so that it takes its default."""
     renamed: dict[str, str] | None = getattr(kind, "RENAMED", None)
     if isinstance(content, dict) and renamed is not None:
-        named = {renamed.get(key, key): _finite(value) for key, value in content.items()}
+        named = {renamed.get(key, key): finite_or_null(value) for key, value in content.items()}
         content = {key: value for key, value in named.items() if value is not None}
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
         raise _misfit(error) from None
+
+
+MOST_DEEP = 32
+"""Lists and maps inside one another: more than any record has."""
+_LONG = re.compile(rb"[0-9]{19}")
+"""What may be a whole number beyond 64 bits."""
+_HALF = re.compile("[\ud800-\udfff]")
+"""Half of a character: no Unicode text has one, and none can be written."""
+
+
+def check_plain(content: Any, key: str = "") -> None:
+    """Misfit for what JSON can say but nothing here expects: endless nesting, huge numbers, halves of characters."""
+    waiting = [(content, key, 0)]
+    while waiting:
+        value, key, depth = waiting.pop()
+        if depth > MOST_DEEP:
+            top = re.split(r"[.[]", key)[0]
+            raise Misfit(f"{top}: lists and maps are more than {MOST_DEEP} deep".removeprefix(": "), top)
+        if isinstance(value, str):
+            if not value.isascii() and _HALF.search(value):
+                raise _misplaced(key, "text that is not Unicode")
+        elif isinstance(value, int):
+            if not -(2**63) <= value < 2**64:
+                raise _misplaced(key, "a number beyond 64 bits")
+        elif isinstance(value, dict):
+            for name, inner in value.items():
+                if not name.isascii() and _HALF.search(name):
+                    raise _misplaced(key, "a name that is not Unicode")
+                waiting.append((inner, f"{key}.{name}" if key else name, depth + 1))
+        elif isinstance(value, list):
+            waiting.extend((inner, f"{key}[{place}]", depth + 1) for place, inner in enumerate(value))
+
+
+def _misplaced(key: str, why: str) -> Misfit:
+    return Misfit(f"{key}: {why}" if key else why, key)
+
+
+def _is_struct(kind: type[object]) -> bool:
+    """Whether msgspec alone keeps out what `check_plain` looks for, but for long numbers."""
+    return isinstance(kind, type) and issubclass(kind, Struct)
 
 
 def encode(record: Any) -> bytes:
@@ -588,7 +696,7 @@ def decode_metric(line: bytes) -> MetricLine | None:
     """
     try:
         found = _METRIC.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         try:
             found = _plain(line)
         except Misfit:
@@ -624,18 +732,24 @@ def _plain(content: bytes) -> Any:
     import json  # late: only old files need it, and a waiting runner does without
 
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
+        found = json.loads(content, parse_int=_whole)
+    except (ValueError, RecursionError, MemoryError):
         raise Misfit("it is not JSON") from None
+    check_plain(found)
+    return found
 
 
-def _finite(content: Any) -> Any:
+def _whole(digits: str) -> int:
+    return int(digits) if len(digits) < 30 else 10**30  # Python itself refuses more than 4,300
+
+
+def finite_or_null(content: Any) -> Any:
     """NaN and infinities as null, as `encode` writes them."""
     if isinstance(content, float):
         return content if math.isfinite(content) else None
     if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    return [_finite(value) for value in content] if isinstance(content, list) else content
+        return {key: finite_or_null(value) for key, value in content.items()}
+    return [finite_or_null(value) for value in content] if isinstance(content, (list, tuple)) else content
 
 
 def _misfit(error: msgspec.ValidationError) -> Misfit:
@@ -643,4 +757,4 @@ def _misfit(error: msgspec.ValidationError) -> Misfit:
     words, _, where = str(error).partition(" - at `")
     key = where.rstrip("`").removeprefix("$").removeprefix(".")
     why = words[:1].lower() + words[1:]
-    return Misfit(f"key '{key}': {why}" if key else why, key)
+    return _misplaced(key, why)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from oelm_core.runs import outcomes, process
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.schema import Outcome, RunState
+from oelm_core.runs.schema import Outcome, RunState, Worker
 
 FINAL = frozenset({"finished", "failed", "stopped"})
 LIVE = frozenset({"queued", "waiting", "starting", "running", "stopping"})
@@ -40,6 +41,10 @@ class Observer(NamedTuple):
     now: float
     alive: Callable[[int | None, float | None, float | None], bool] = process.is_alive
     """(pid, started, boot_time) -> whether that very process lives."""
+    frozen: Callable[[int], bool] = process.is_frozen
+    """Whether a process that lives is held by SIGSTOP or a debugger."""
+    stranger: Callable[[int, Path], bool] = process.is_stranger
+    """Whether a process that lives is surely none of the run in that folder."""
 
 
 def observer() -> Observer:
@@ -51,11 +56,14 @@ def run_status(folder: RunFolder, by: Observer | None = None) -> RunStatus:
     state = folder.read(RunState)
     if state is None:
         return RunStatus("unknown", None, folder.problem(RunState))
-    return derive(state, None if state.state in FINAL else outcomes.last_word(folder), by or observer())
+    return derive(state, None if state.state in FINAL else outcomes.last_word(folder), by or observer(), folder.path)
 
 
-def derive(state: RunState, outcome: Outcome | None, by: Observer) -> RunStatus:
-    """The status from state.json and the worker's last word (None where there is none)."""
+def derive(state: RunState, outcome: Outcome | None, by: Observer, run: Path | None = None) -> RunStatus:
+    """The status from state.json and the worker's last word (None where there is none).
+
+    `run`: its folder, which its processes carry; without it every process that is named counts as the run's.
+    """
     as_written = RunStatus(state.state, state.reason, state.message)
     if state.state in FINAL:
         return as_written
@@ -65,7 +73,7 @@ def derive(state: RunState, outcome: Outcome | None, by: Observer) -> RunStatus:
         return as_written  # no runner is expected here before Slurm starts one
     if state.host != by.host:
         return _on_another_host(state, outcome, as_written, by)
-    return _on_this_host(state, outcome, as_written, by)
+    return _on_this_host(state, outcome, as_written, by, run)
 
 
 def status_of(outcome: Outcome | None) -> RunStatus | None:
@@ -75,7 +83,9 @@ def status_of(outcome: Outcome | None) -> RunStatus | None:
     return RunStatus(outcome.state, outcome.reason, outcome.message)
 
 
-def _on_this_host(state: RunState, outcome: Outcome | None, as_written: RunStatus, by: Observer) -> RunStatus:
+def _on_this_host(
+    state: RunState, outcome: Outcome | None, as_written: RunStatus, by: Observer, run: Path | None
+) -> RunStatus:
     if state.boot_id != by.boot_id:
         return status_of(outcome) or RunStatus("lost", None, "The machine was restarted while it ran; resume it.")
     if state.pid is None:
@@ -83,14 +93,32 @@ def _on_this_host(state: RunState, outcome: Outcome | None, as_written: RunStatu
         if abs(by.now - (state.heartbeat or 0.0)) <= SECONDS_TO_COME_UP:
             return as_written
         return RunStatus("lost", None, "Its runner never came up; resume it.")
-    if by.alive(state.pid, state.started, state.boot_time):
+    runner = Worker(state.pid, state.started)
+    alive = [one for one in (runner, *state.workers) if by.alive(one.pid, one.started, state.boot_time)]
+    ours = [one for one in alive if run is None or not by.stranger(one.pid, run)]
+    if runner in ours:
+        held = _held(state, by)
+        if held:
+            return as_written._replace(message=held)
         silence = by.now - (by.now if state.heartbeat is None else state.heartbeat)
         if silence > SECONDS_OF_SILENCE:  # frozen, or the disk does not take its writes
             return as_written._replace(message=f"Its runner lives but has said nothing for {_rough(silence)}.")
         return as_written
-    if any(by.alive(worker.pid, worker.started, state.boot_time) for worker in state.workers):
+    if ours:
         return RunStatus("stopping", "signal", "Its runner was killed; the worker is saving and ending.")
-    return status_of(outcome) or RunStatus("lost", None, "Its runner and worker are gone without a word; resume it.")
+    gone = "Its runner and worker are gone without a word; resume it."
+    if alive:
+        gone = f"pid {alive[0].pid} is not this run's runner: it does not carry the run's folder; resume the run."
+    return status_of(outcome) or RunStatus("lost", None, gone)
+
+
+def _held(state: RunState, by: Observer) -> str | None:
+    """Who of a run stands still, if anybody does."""
+    people = [("runner", state.pid), *(("worker", worker.pid) for worker in state.workers)]
+    for who, pid in people:
+        if pid is not None and by.frozen(pid):
+            return f"Its {who} ({pid}) is held by SIGSTOP or a debugger; `kill -CONT {pid}` lets it go on."
+    return None
 
 
 def _on_another_host(state: RunState, outcome: Outcome | None, as_written: RunStatus, by: Observer) -> RunStatus:

@@ -21,10 +21,10 @@ from oelm_core.recipe import recorded_hash
 from oelm_core.runs import outcomes
 from oelm_core.runs.folder import RUN_ID, RunFolder, read_record, replace_file
 from oelm_core.runs.metrics_file import MetricsReader
-from oelm_core.runs.schema import Headline, Result, RunRecord, RunState, Tuning, encode, setting
+from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, RunState, Tuning, encode, setting
 from oelm_core.runs.status import ENDED, FINAL, Observer, RunStatus, derive, observer
 
-INDEX_SCHEMA = 3
+INDEX_SCHEMA = 4
 WORTH_WRITING = 50
 """Runs that ended or went since the index was written, from which it is written again."""
 
@@ -64,6 +64,8 @@ class Run(Struct, frozen=True, dict=True):
     launcher: str = "local"
     attempt: int = 0
     tuning: Tuning | None = None
+    unreadable: str | None = None
+    """Which of the files that a list looks at cannot be read, and why; None for a sound folder."""
 
     @functools.cached_property
     def folder(self) -> RunFolder:
@@ -145,6 +147,12 @@ class HeadlineReader:
         self._best: float | None = None
         self._result_mark: Mark | None = None
         self._result: Headline | None = None
+        self._unreadable_result: str | None = None
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why result.json or metrics.jsonl did not tell."""
+        return self._unreadable_result or self._evaluations.problem
 
     def read(self, config: dict[str, Any]) -> tuple[str, float | None]:
         """(name, value or None)."""
@@ -152,6 +160,7 @@ class HeadlineReader:
         if now != self._result_mark:  # a resumed run has no result yet
             result = self._folder.read(Result) if now else None
             self._result, self._result_mark = result.metric if result else None, now
+            self._unreadable_result = self._folder.unreadable(Result) if result is None else None
         if self._result is not None:
             return self._result.name, self._result.value
         name = headline_metric(config)
@@ -198,10 +207,16 @@ def read_run(folder: RunFolder, by: Observer | None = None) -> Run:
         status = RunStatus("unknown", None, folder.problem(RunState))
         state = RunState(state="unknown")
     else:
-        status = derive(state, None if state.state in FINAL else outcomes.last_word(folder), by or observer())
+        said = None if state.state in FINAL else outcomes.last_word(folder)
+        status = derive(state, said, by or observer(), folder.path)
+        state.step = max(state.step, said.step if said else 0)  # the worker's last word is newer than the runner's
     memory.headline = memory.headline or HeadlineReader(folder)
-    run = _assemble(folder, memory.run, state, status, *memory.headline.read(memory.run.config))
-    over = state.state in FINAL
+    metric, value = memory.headline.read(memory.run.config)
+    unreadable = memory.headline.unreadable
+    if state.state not in FINAL:
+        unreadable = unreadable or folder.unreadable(Outcome)
+    run = _assemble(folder, memory.run, state, status, metric, value, unreadable)
+    over = state.state in FINAL and unreadable is None  # what cannot be read may be mended
     memory.marks, memory.final = marks, run if over else None
     if over:
         memory.run = memory.headline = None  # thousands of configurations are not worth their memory
@@ -209,7 +224,13 @@ def read_run(folder: RunFolder, by: Observer | None = None) -> Run:
 
 
 def _assemble(
-    folder: RunFolder, record: RunRecord, state: RunState, status: RunStatus, metric: str, value: float | None
+    folder: RunFolder,
+    record: RunRecord,
+    state: RunState,
+    status: RunStatus,
+    metric: str,
+    value: float | None,
+    unreadable: str | None = None,
 ) -> Run:
     return Run(
         path=str(folder.path),
@@ -238,16 +259,16 @@ def _assemble(
         launcher=record.launcher,
         attempt=state.attempt,
         tuning=record.tuning,
+        unreadable=unreadable,
     )
 
 
 def _unreadable(folder: RunFolder, why: str | None) -> Run:
     """A folder whose run.json tells nothing: it still has a line in the list, with the reason."""
     named = RUN_ID.match(folder.id)
-    record = RunRecord(
-        preset=named["preset"] if named else folder.id, seed=int(named["seed"]) if named else 0, config={}
-    )
-    return _assemble(folder, record, RunState(state="unknown"), RunStatus("unknown", None, why), "", None)
+    seed = int(named["seed"]) if named and len(named["seed"]) < 19 else 0
+    record = RunRecord(preset=named["preset"] if named else folder.id, seed=seed, config={})
+    return _assemble(folder, record, RunState(state="unknown"), RunStatus("unknown", None, why), "", None, why)
 
 
 # -- the index ---------------------------------------------------------------------------------------------------------
@@ -283,7 +304,7 @@ def _recall(root: Path) -> None:
     now = mark(str(path))
     if str(root) in _indexed and _indexed[str(root)][0] == now:
         return
-    kept = read_record(path, _Index)
+    kept = read_record(path, _Index, size="index", follow=True)
     entries = kept.runs if kept is not None and kept.schema == INDEX_SCHEMA else []
     for entry in entries:
         if entry.run.path == f"{root}/{entry.run.id}":  # else the folder was moved

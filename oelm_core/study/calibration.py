@@ -121,6 +121,6 @@ def find_calibration(
 def _read_all(folder: Path) -> Iterator[Calibration]:
     """Files that do not fit are passed over."""
     for path in sorted(folder.glob("*.json")):
-        found = read_record(path, Calibration)
+        found = read_record(path, Calibration, follow=True)
         if found is not None and len(found.seeds) == len(found.scores) > 1:
             yield found

@@ -173,7 +173,8 @@ def registrations(study: str, told: Ledger) -> list[RegisteredPlan]:
     for event in told.of("registered"):
         if event.plan is None or (event.study or "").lower() != study.lower():
             continue
-        kept = read_record(_file(told.path.parent / "studies", event.study or study, event.plan), Registration)
+        file = _file(told.path.parent / "studies", event.study or study, event.plan)
+        kept = read_record(file, Registration, follow=True)
         plan = kept.plan if kept is not None and kept.plan.hash == event.plan else None
         found.append(RegisteredPlan(event.plan, event.when, plan))
     return found

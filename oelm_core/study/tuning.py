@@ -28,6 +28,7 @@ from oelm_core.metric import metric_named
 from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.runs.schema import Tuning
 from oelm_core.runs.status import LIVE
+from oelm_core.shared_files import open_shared_alike
 from oelm_core.study.pruning import DrawCurve, mean_curve, to_prune
 from oelm_core.study.registration import plan_of, register
 from oelm_core.study.tuning_plan import TuningPlan
@@ -91,11 +92,13 @@ def open_tuning(plan: TuningPlan, lab: Lab, command: Sequence[str]) -> Iterator[
     folder = tuning_folder(plan.id)
     with refusing(f"cannot keep the tuning in {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        lock = open_shared_alike(folder / "lock", os.O_RDWR)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):
+                raise Refused(f"cannot lock {folder}: {error.strerror}; move OELM_HOME to a disk with locks.") from None
             raise Refused(
                 f"another `oelm tune` looks after {plan.id} at this moment; wait for it, or stop it."
             ) from None

@@ -56,7 +56,7 @@ def tuning_folder(name: str) -> Path:
 def continued(plan: TuningPlan, command: Sequence[str]) -> TuningRecord:
     """The record on disk with what this request adds to it, or a new one."""
     path = tuning_folder(plan.id) / TuningRecord.FILE
-    record = read_record(path, TuningRecord)
+    record = read_record(path, TuningRecord, follow=True)
     if record is None and path.exists():
         raise Refused(f"{path} cannot be read; move it away to begin anew.")
     if record is None:

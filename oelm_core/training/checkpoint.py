@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ from oelm_core.data.files import sha256
 from oelm_core.errors import BadInput
 from oelm_core.runs.folder import read_record, write_record
 from oelm_core.runs.schema import SCHEMA, Evaluated, Reached, Record
+from oelm_core.shared_files import open_shared_alike
+from oelm_core.training.sharding import Tensors, part_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -29,8 +31,6 @@ REACH = (0.8, 0.9)
 """Accuracies whose first step is noted."""
 _NAME = re.compile(r"^step-(\d+)$")
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
-
-Tensors = dict[str, torch.Tensor]
 
 
 class Progress(msgspec.Struct):
@@ -108,10 +108,12 @@ class Checkpoint:
 
 def model_tensors(model: nn.Module) -> Tensors:
     """Every weight once: a tied weight under its first name, and the buffers that belong to the model's state."""
-    state = model.state_dict()
-    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    buffers = {name: buffer for name, buffer in model.named_buffers() if name in state}
-    return {**parameters, **buffers}
+    found = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    for place, module in model.named_modules():  # not by state_dict(), which takes a sharded model apart
+        for name, buffer in module.named_buffers(recurse=False):
+            if name not in module._non_persistent_buffers_set:
+                found[f"{place}.{name}".lstrip(".")] = buffer
+    return found
 
 
 def load_model(model: nn.Module, tensors: Tensors, where: Path) -> None:
@@ -124,7 +126,7 @@ def load_model(model: nn.Module, tensors: Tensors, where: Path) -> None:
         for name, mine in own.items():
             if mine.shape != tensors[name].shape:
                 raise BadInput(f"{where}: {name} is {list(tensors[name].shape)}, the model's is {list(mine.shape)}.")
-            mine.copy_(tensors[name])
+            mine.copy_(part_of(tensors[name], mine))
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer, model: nn.Module) -> Tensors:
@@ -144,8 +146,11 @@ def load_optimiser(optimiser: torch.optim.Optimizer, model: nn.Module, tensors: 
     for name, value in tensors.items():
         owner, key = name.rsplit("|", 1)
         parameter = parameters[owner]
-        on_device = key != "step" or (fused_step and parameter.device.type == "cuda")
-        optimiser.state[parameter][key] = value.to(parameter.device if on_device else "cpu").clone()
+        if key != "step":
+            loaded = part_of(value, parameter)
+        else:
+            loaded = value.to(parameter.device if fused_step and parameter.device.type == "cuda" else "cpu")
+        optimiser.state[parameter][key] = loaded.clone()
 
 
 def save(
@@ -156,10 +161,11 @@ def save(
     model_config: transformers' description of the model, with which it can load the weights.
     A failure (a full disk) removes what was begun and leaves earlier checkpoints as they were.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # not its parents: a run folder that was deleted stays deleted
     step = state.step
     final = folder / f"step-{step}"
-    draft = Path(tempfile.mkdtemp(dir=folder, prefix=f".step-{step}-"))
+    draft = folder / f".step-{step}-{os.urandom(4).hex()}"
+    draft.mkdir()  # not mkdtemp: who may read the run may read its checkpoints
     try:
         listed = {}
         for group, tensors in groups.items():
@@ -171,7 +177,6 @@ def save(
         if model_config is not None:
             write_record(draft / "config.json", model_config.to_dict())
         write_record(draft / state.FILE, msgspec.structs.replace(state, files=listed))
-        draft.chmod(0o755)
         flush(draft)
         old = folder / f".step-{step}-old"
         if final.exists():  # the same step again: before its evaluation, or damaged
@@ -188,9 +193,16 @@ def save(
 
 
 def _save_file(tensors: Tensors, file: Path) -> None:
-    """safetensors reports a full disk as an error of its own; here it is an OSError like any other."""
+    """safetensors reports a full disk as an error of its own; here it is an OSError like any other.
+
+    It also makes a file for its owner alone, in place of one that is there: whom that was for, this one is for.
+    """
+    made = open_shared_alike(file, os.O_WRONLY)
+    mode = stat.S_IMODE(os.fstat(made).st_mode)
+    os.close(made)
     try:
         save_file(tensors, file, metadata={"format": "pt"})
+        file.chmod(mode)
     except SafetensorError as error:
         if (number := _OS_ERROR.search(str(error))) is None:
             raise

@@ -7,15 +7,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from oelm_core.patience import RANK_SILENCE
+
 T = TypeVar("T")
 
-PATIENCE = 600.0
-"""Seconds for which a rank may be silent, at its checkpoints too; OELM_RANK_TIMEOUT says otherwise."""
 OF_GLOO = re.compile(r"\[[^\]]*gloo/[^\]]*\] (.*?)(?:\. This is typically|$)", re.MULTILINE)
 """`[.../gloo/transport/tcp/pair.cc:537] Connection closed by peer`, with advice behind it or not."""
 FROM_ELSEWHERE = ("ncclRemoteError", "remote process exited", "Watchdog caught collective operation timeout")
@@ -78,8 +78,16 @@ class Ranks:
             dist.destroy_process_group()
 
 
-def lost_peer(error: BaseException) -> str | None:
-    """In a sentence what an error says of the other ranks: gone, or silent for too long. None for one of our own.
+class LostPeer(NamedTuple):
+    """What a rank saw of the others."""
+
+    reason: str
+    """hang where one was silent for too long, else error."""
+    message: str
+
+
+def lost_peer(error: BaseException) -> LostPeer | None:
+    """What an error says of the other ranks: gone, or silent for too long. None for one of our own.
 
     gloo raises plain RuntimeErrors that begin with its source file; NCCL names the errors that came from elsewhere.
     """
@@ -91,13 +99,8 @@ def lost_peer(error: BaseException) -> str | None:
         return None
     told = of_gloo[1] if of_gloo else next(iter(words.strip().splitlines()), type(error).__name__)
     if "timed out" in words.lower() or "timeout" in words.lower():
-        return f"another rank did not answer for {patience():.0f} s ({told})."
-    return f"another rank is gone ({told})."
-
-
-def patience() -> float:
-    """Seconds to wait for the other ranks before they are given up."""
-    return float(os.environ.get("OELM_RANK_TIMEOUT") or PATIENCE)
+        return LostPeer("hang", f"another rank did not answer for {RANK_SILENCE.seconds():.0f} s ({told}).")
+    return LostPeer("error", f"another rank is gone ({told}).")
 
 
 def join(kind: str) -> Ranks:
@@ -110,5 +113,5 @@ def join(kind: str) -> Ranks:
     if world > 1:
         # gloo beside nccl: ranks talk about stopping without touching the device
         backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
-        dist.init_process_group(backend, timeout=timedelta(seconds=patience()))
+        dist.init_process_group(backend, timeout=timedelta(seconds=RANK_SILENCE.seconds()))
     return Ranks(rank, world, device)

@@ -45,8 +45,10 @@ class Failure(NamedTuple):
 def failure_of(error: BaseException, train: Train | None) -> Failure:
     if isinstance(error, LabError):
         return Failure(error.reason, str(error))
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return Failure("disk", f"the disk is full ({error.filename or error}); the last checkpoint is still usable.")
+    if isinstance(error, SystemExit):
+        return Failure("error", f"the training code called sys.exit({error.code or 0}).", unexpected=True)
     found = _of_a_card(error)
     if found is not None and found.reason == "oom":
         return Failure("oom", out_of_memory_sentence(error, train))
@@ -84,6 +86,8 @@ def out_of_memory_sentence(error: BaseException, train: Train | None) -> str:
             f"lower train.batch_size from {train.batch_size} to {half} and raise train.accumulate from"
             f" {train.accumulate} to {train.accumulate * train.batch_size // half}, which keeps the recipe's batch"
         )
+    if train is not None and not train.checkpoint_activations:
+        advice += "; train.checkpoint_activations=true needs less too, at the price of a second forward pass"
     return f"out of memory: {wanted}, free was {free}; {advice}."
 
 

@@ -10,6 +10,8 @@ from oelm_core import models
 from oelm_core.config import Experiment, build_experiment
 from oelm_core.data.tokenizers import load_tokenizer
 from oelm_core.errors import BadInput, NotFound
+from oelm_core.method.freezing import apply_freezing
+from oelm_core.models.projections import join_rows
 from oelm_core.runs.evaluations import best_step
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import RunRecord
@@ -44,5 +46,7 @@ def load_finished(folder: RunFolder) -> FinishedRun:
     place: dict[str, Any] = {"path": str(path), "start": "scratch"}  # sizes from the folder, weights below
     sized = experiment.model_copy(update={"model": experiment.model.model_copy(update=place)})
     model = models.build(sized, device="cpu", seed=experiment.seed)
+    apply_freezing(model, experiment.method)  # splits fused weights as the checkpoint has them
     checkpoint.load_model(model, found.tensors("model"), path)
+    join_rows(model)
     return FinishedRun(run, experiment, tokenizer, model.eval(), found.step)

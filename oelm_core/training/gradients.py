@@ -1,4 +1,4 @@
-"""The gradients of a step over all ranks: torch's DistributedDataParallel around the task's loss."""
+"""The gradients of a step over all ranks: torch's DistributedDataParallel, or its FSDP2, around the task's loss."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from oelm_core.training.distributed import Ranks
 from oelm_core.training.precision import Precision
+from oelm_core.training.sharding import Shards
 from oelm_core.training.tasks import StepBatch, Task
 
 if TYPE_CHECKING:
@@ -27,24 +28,32 @@ NO_BUFFERS: Any = {"forward_sync_buffers" if "forward_sync_buffers" in _NAMES el
 
 
 class TaskLoss(nn.Module):
-    """The task's loss as a module: packed batches call parts of the model, and DDP must see the whole way."""
+    """The task's loss as a module: packed batches call parts of the model, and DDP or FSDP must see the whole way."""
 
     def __init__(self, model: nn.Module, task: Task[Any]) -> None:
         super().__init__()
         self.model, self.task = model, task
 
-    def forward(self, part: Any, units: int) -> Tensor:
-        return self.task.loss(self.model, part, units)
+    def forward(self, part: Callable[[], Any], units: int) -> Tensor:
+        """part: behind a call, for FSDP would bring a tuple's tensors to the device itself, and wait for them."""
+        return self.task.loss(self.model, part(), units)
 
 
 class Gradients:
     """`loss` of a forward pass; its backward pass leaves the sum over all ranks. One rank has no wrapper."""
 
     def __init__(
-        self, model: nn.Module, task: Task[Any], ranks: Ranks, precision: Precision, compression: str | None = None
+        self,
+        model: nn.Module,
+        task: Task[Any],
+        ranks: Ranks,
+        precision: Precision,
+        compression: str | None = None,
+        shards: Shards | None = None,
     ) -> None:
-        self.ranks, self.precision, self.compression = ranks, precision, compression
-        self._alone = TaskLoss(model, task)
+        """shards: of the task's loss; it then sums by itself, at every pass, for gradients are not kept whole."""
+        self.ranks, self.precision, self.compression, self.shards = ranks, precision, compression, shards
+        self._alone: nn.Module = shards.module if shards else TaskLoss(model, task)
         self._wrapped: DistributedDataParallel | None = None
         self._trains: list[bool] = []
 
@@ -53,7 +62,7 @@ class Gradients:
 
         Draws random numbers then: the step's own are to be seeded after it.
         """
-        if self.ranks.world == 1:
+        if self.ranks.world == 1 or self.shards is not None:
             return
         trains = [parameter.requires_grad for parameter in self._alone.parameters()]
         if trains != self._trains:
@@ -62,7 +71,7 @@ class Gradients:
     def loss(self, part: Any, units: int) -> Tensor:
         """Divided by the units of the whole step already, so that the sum over ranks is its gradient."""
         with self.precision.autocast():
-            loss: Tensor = (self._wrapped or self._alone)(part, units)
+            loss: Tensor = (self._wrapped or self._alone)(lambda: part, units)
         return loss
 
     def pass_of(self, batch: StepBatch[Any], number: int) -> AbstractContextManager[None]:
@@ -84,7 +93,7 @@ class Gradients:
         # After its first pass DDP lays its buckets out anew, in the order in which gradients come. A pass that counts
         # for nothing: every step then adds in the same order, also the first one after a resume.
         with self.precision.autocast():
-            loss = wrapped(part, batch.units)
+            loss = wrapped(lambda: part, batch.units)
         loss.backward()
         self._alone.zero_grad(set_to_none=True)
         return wrapped
@@ -92,7 +101,7 @@ class Gradients:
     def _leaves_some_out(self, part: Any, units: int) -> bool:
         """Whether a weight that trains has no part in the loss of any rank (a head that the task does not use)."""
         with self.precision.autocast():
-            reached = _weights_behind(self._alone(part, units))
+            reached = _weights_behind(self._alone(lambda: part, units))
         left_out = any(p.requires_grad and p not in reached for p in self._alone.parameters())
         return bool(self.ranks.agree(int(left_out)))
 

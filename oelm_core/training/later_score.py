@@ -34,8 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     folder = RunFolder(asked.run_folder)
     guard(folder)
     run = folder.read(RunRecord)
-    if hub.needs_hub(run.config if run else {}):
-        hub.stay_offline_if_unreachable()
+    hub.prepare_for(run.config if run else {})
     try:
         answer = score(folder, asked.data, asked.split, asked.again, asked.set)
     except LabError as error:

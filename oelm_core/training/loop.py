@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from oelm_core.formatting import listed
 from oelm_core.method import attention_stats
 from oelm_core.method.freezing import apply_unfreezing, group_lr
 from oelm_core.metric import metric_named
-from oelm_core.runs.schema import Evaluated
+from oelm_core.runs.schema import UNFROZEN, Evaluated
 from oelm_core.training import checkpoint
 from oelm_core.training.failures import DiskFull, NonFinite
 from oelm_core.training.gradients import Gradients
 from oelm_core.training.recorder import keep_baseline_pattern
 from oelm_core.training.schedule import dropout_seed, learning_rate, seed_draws
+from oelm_core.training.sharding import gathered, joined
 from oelm_core.training.supervision import Interrupted
 from oelm_core.training.tasks import StepBatch
 from oelm_core.training.timing import StepTimes, Stopwatch, untimed_steps
@@ -57,7 +59,9 @@ class Loop:
         self.first_step = session.progress.step + 1
         self.saved = (session.progress.step, session.progress.eval_due)
         compression = session.experiment.train.gradient_compression
-        self.gradients = Gradients(session.model, session.task, session.ranks, session.precision, compression)
+        self.gradients = Gradients(
+            session.model, session.task, session.ranks, session.precision, compression, session.shards
+        )
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="data")
         self._loading: dict[int, Future[StepBatch[Any]]] = {}
 
@@ -91,6 +95,7 @@ class Loop:
         batch, wait = self._next_batch(step)
         if s.unfreezing is not None and (step == self.first_step or s.unfreezing.changes_at(step - 1)):
             apply_unfreezing(s.model, s.experiment.method, s.unfreezing, step - 1)
+            self._note_unfrozen(step)
         lr = learning_rate(train, step, s.total)
         for group in s.optimiser.param_groups:
             group["lr"] = group_lr(group, lr, step - 1)
@@ -110,12 +115,21 @@ class Loop:
         self.pending.append(Pending(step, figures, watch, lr, wait, batch.tokens, batch.examples))
         s.progress.step = step
 
+    def _note_unfrozen(self, step: int) -> None:
+        """Says which layers this step is the first to train, if any."""
+        starts = self.s.unfreezing.starts if self.s.unfreezing else {}
+        layers = sorted(layer for layer, start in starts.items() if start == step - 1)
+        if layers:
+            names = listed([str(layer) for layer in layers])
+            words = f"layer {names} begins to train" if len(layers) == 1 else f"layers {names} begin to train"
+            self.s.recorder.event(step, UNFROZEN, f"step {step}: {words}")
+
     def _update(self) -> torch.Tensor:
         """Gradients clipped over what trains and applied. Returns their norm before clipping."""
         s = self.s
         parameters = [p for group in s.optimiser.param_groups for p in group["params"] if p.grad is not None]
         s.scaler.unscale_(s.optimiser)
-        norm = torch.nn.utils.clip_grad_norm_(parameters, s.experiment.train.clip or math.inf)
+        norm = joined(torch.nn.utils.clip_grad_norm_(parameters, s.experiment.train.clip or math.inf))
         s.scaler.step(s.optimiser)
         s.scaler.update()
         s.optimiser.zero_grad(set_to_none=True)
@@ -229,12 +243,16 @@ class Loop:
 
     def _evaluate(self, step: int) -> bool:
         """Whether this evaluation is the best so far. A stop asked for meanwhile leaves it due."""
+        with self.s.whole():
+            return self._evaluate_whole(step)
+
+    def _evaluate_whole(self, step: int) -> bool:
         s, progress = self.s, self.s.progress
         s.recorder.progress(step, phase="evaluating", force=True)
         began = time.monotonic()
         s.model.eval()
         try:
-            with s.memory.evaluating():
+            with s.memory.evaluating(), s.uncompiled():
                 found = s.task.evaluate(s.model, s.ranks, s.precision, s.stop)
         except Interrupted:
             progress.eval_due = True
@@ -250,6 +268,7 @@ class Loop:
         entry: Evaluated = {"step": step, "seconds": so_far, **found.values}
         metric = metric_named(s.experiment.metric)
         best = metric.better(found.values[metric.name], progress.best[metric.name] if progress.best else None)
+        best = bool(s.ranks.agree(int(best and s.ranks.main)))  # rounding may differ: all go by the first rank's word
         progress.last = entry
         if best:
             progress.best = entry
@@ -266,27 +285,37 @@ class Loop:
         baseline = keep_baseline_pattern(s.folder, s.experiment, inputs["input_ids"])
         if baseline:
             s.recorder.event(step, "attention", f"attention is compared with that of {baseline}")
-        return attention_stats.record(s.folder.path / "attention", step, s.model, inputs, real)
+        with s.uncompiled():
+            return attention_stats.record(s.folder.path / "attention", step, s.model, inputs, real)
 
     def _sample(self, step: int) -> None:
         s = self.s
         if s.ranks.main and s.experiment.train.samples:
             s.model.eval()
-            s.recorder.samples(step, s.task.samples(s.model, step, s.precision))
+            with s.uncompiled():
+                s.recorder.samples(step, s.task.samples(s.model, step, s.precision))
             s.model.train()
 
     def _save(self, best: bool) -> None:
         """Writes the checkpoint of the present step (rank 0); a full disk leaves the earlier ones and ends the run."""
         s, step = self.s, self.s.progress.step
         s.progress.seconds = self._seconds()
-        if not s.ranks.main or self.saved == (step, s.progress.eval_due):
+        if not (s.ranks.main or s.shards) or self.saved == (step, s.progress.eval_due):
             return
-        s.recorder.flush_to_disk()
+        self.saved = (step, s.progress.eval_due)
         groups = {
             "model": checkpoint.model_tensors(s.model),
             "optimiser": checkpoint.optimiser_tensors(s.optimiser, s.model),
             "clock": s.times.as_tensors(),
         }
+        if s.shards:
+            groups = {name: gathered(tensors, s.ranks.main) for name, tensors in groups.items()}
+        if s.ranks.main:
+            self._write(groups, best)
+
+    def _write(self, groups: dict[str, checkpoint.Tensors], best: bool) -> None:
+        s, step = self.s, self.s.progress.step
+        s.recorder.flush_to_disk()
         try:
             config = getattr(s.model, "config", None)
             s.checkpoint_bytes = checkpoint.save(s.folder.checkpoints, s.checkpoint_state(), groups, config)
@@ -300,4 +329,3 @@ class Loop:
         if best:
             checkpoint.point(s.folder.checkpoints, "best", step)
         checkpoint.prune(s.folder.checkpoints, s.experiment.train.keep_checkpoints, s.progress.best_step)
-        self.saved = (step, s.progress.eval_due)

@@ -17,6 +17,7 @@ from oelm_core.data.classification import Examples, encode
 from oelm_core.data.tokenizers import demo_tokenizer
 from oelm_core.errors import refusing
 from oelm_core.models import seeded
+from oelm_core.shared_files import share_weights
 from oelm_core.training.schedule import BatchPlan
 
 DEFAULT_SHAPE = Shape(layers=3, d_model=96, heads=4, d_ff=256, vocab=320, positions=64)
@@ -48,6 +49,7 @@ def ensure_demo_encoder(cache: Path, shape: Shape | None = None, say: Callable[[
                 with files.new_folder(folder) as draft:
                     model.save_pretrained(draft)
                     tokenizer.save_pretrained(draft)
+                    share_weights(Path(draft))
     return folder
 
 

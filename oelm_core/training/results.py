@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import msgspec
 import torch
 
 from oelm_core.config import Experiment
+from oelm_core.devices.nvml import driver_version
 from oelm_core.formatting import exact_duration
 from oelm_core.method import initialisers
 from oelm_core.method.freezing import FrozenChanged
 from oelm_core.metric import metric_named
+from oelm_core.proof.record import proven
 from oelm_core.provenance import package_versions, processor_name
 from oelm_core.registry import FAMILIES
+from oelm_core.runs import process
 from oelm_core.runs.folder import write_record
 from oelm_core.runs.schema import ChecksAtEnd, DeviceFacts, FrozenProof, Headline, Result, Seconds, TestScore
 from oelm_core.training.checkpoint import Progress
+from oelm_core.training.distributed import Ranks
 from oelm_core.training.test_score import score_test
 from oelm_core.training.timing import StepTimes, untimed_steps
 
@@ -50,7 +55,6 @@ def result(s: Session, frozen: FrozenProof, test: TestScore | None) -> Result:
     progress, metric = s.progress, metric_named(s.experiment.metric)
     validation = sum(progress.validation_seconds)
     best = progress.best[metric.name] if progress.best else None
-    used = s.ranks.device
     return Result(
         metric=Headline(metric.name, best, metric.direction),
         best=progress.best,
@@ -70,11 +74,31 @@ def result(s: Session, frozen: FrozenProof, test: TestScore | None) -> Result:
         steps=s.total,
         skipped_steps=progress.skipped if s.scaler.is_enabled() else None,
         precision=s.precision.name,
-        device=DeviceFacts(used.type, torch.cuda.get_device_name(used) if used.type == "cuda" else processor_name()),
+        device=device_facts(s.ranks),
         threads=s.threads,
         world_size=s.ranks.world,
         versions={name: version for name, version in package_versions().items() if name in DECISIVE},
     )
+
+
+def device_facts(ranks: Ranks) -> DeviceFacts:
+    """The device, and whether it was proven. Copied here, for a table may be made where there is no gpu-proof.json."""
+    used = ranks.device
+    if used.type != "cuda":
+        return DeviceFacts(used.type, processor_name())
+    here = range(min(ranks.world, torch.cuda.device_count())) if ranks.world > 1 else (used.index or 0,)
+    uuids = [_uuid(number) for number in here]
+    driver, versions = driver_version(), package_versions()
+    when = proven(process.host(), uuids, driver, versions.get("torch"))
+    return DeviceFacts(used.type, torch.cuda.get_device_name(used), uuids, driver, when)
+
+
+def _uuid(number: int) -> str:
+    """As the runner named the card, by which a MIG instance is known too; else as torch reads it."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if number < len(named) and named[number].startswith(("GPU-", "MIG-")):
+        return named[number]
+    return f"GPU-{torch.cuda.get_device_properties(number).uuid}"
 
 
 def author_stats(experiment: Experiment, times: StepTimes, progress: Progress, untimed: int) -> dict[str, object]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,14 +22,18 @@ from oelm_core.method import initialisers
 from oelm_core.method.attention_stats import attention_patterns
 from oelm_core.method.census import census
 from oelm_core.method.freezing import Frozen, UnfreezeSchedule, apply_freezing, parameter_groups, qk_fingerprint
+from oelm_core.models.recompute import checkpoint_activations
 from oelm_core.models.structure import ADDED, attention_layers, head_modules
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Checks, FrozenWeights, ModelFacts, QkScale, RunRecord
 from oelm_core.training import checkpoint
 from oelm_core.training.checkpoint import Checkpoint, CheckpointState, Progress
+from oelm_core.training.compiling import as_written, compile_layers
 from oelm_core.training.distributed import Ranks, join
+from oelm_core.training.gradients import TaskLoss
 from oelm_core.training.precision import Precision, choose_precision
 from oelm_core.training.recorder import Recorder, cut_after, say
+from oelm_core.training.sharding import Shards
 from oelm_core.training.supervision import StopRequest
 from oelm_core.training.tasks import Task, load_task
 from oelm_core.training.timing import MemoryMeter, StepTimes
@@ -59,6 +64,12 @@ class Session:
     progress: Progress = field(default_factory=Progress)
     times: StepTimes = field(default_factory=StepTimes)
     checkpoint_bytes: int = 0
+    shards: Shards | None = None
+    """Set where each rank holds only its part of the model."""
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Around what needs all weights on this rank. All ranks enter together."""
+        return self.shards.whole() if self.shards else nullcontext()
 
     def checkpoint_state(self) -> CheckpointState:
         return CheckpointState(
@@ -74,6 +85,10 @@ class Session:
             device=self.ranks.device.type,
             torch=str(torch.__version__),
         )
+
+    def uncompiled(self) -> AbstractContextManager[object]:
+        """Around what is no training step."""
+        return as_written(self.experiment.train.compile and self.task.fixed_shapes)
 
 
 def set_up(folder: RunFolder, stop: StopRequest) -> Session:
@@ -106,11 +121,16 @@ def set_up(folder: RunFolder, stop: StopRequest) -> Session:
     checks = apply_method(experiment, model, task)
     frozen = apply_freezing(model, experiment.method)
     checks = complete_checks(folder, checks, model, frozen, ranks)
-    model.to(ranks.device)
+    sharded = shares_out(experiment, ranks, recorder)
+    if not sharded:
+        model.to(ranks.device)
     ranks.same_weights(model)
     if experiment.train.attention_stats and ranks.main:
         attention_patterns(model, task.probe(model)[0])  # refused now rather than at the first evaluation
     model.train()
+    if experiment.train.checkpoint_activations:
+        checkpoint_activations(model)
+    shards = Shards(TaskLoss(model, task), ranks, experiment.train.gradient_compression) if sharded else None
     session = Session(
         folder=folder,
         run=run,
@@ -129,12 +149,12 @@ def set_up(folder: RunFolder, stop: StopRequest) -> Session:
         threads=threads,
         checks=checks,
         memory=MemoryMeter(ranks.device),
+        shards=shards,
     )
     if found is not None:
         resume_from(session, found)
     if experiment.train.compile:
-        for layer in attention_layers(model):  # layer by layer: quick to compile, and packed batches use the same ones
-            layer.block.compile(dynamic=True)
+        compile_layers(model, fixed_shapes=task.fixed_shapes)
     return session
 
 
@@ -149,6 +169,14 @@ def device_kind() -> str:
     if asked == "cuda" and not torch.cuda.is_available():
         raise Refused("this run was given a GPU but torch sees none; `oelm doctor` says why. On a CPU: --device cpu.")
     return asked
+
+
+def shares_out(experiment: Experiment, ranks: Ranks, recorder: Recorder) -> bool:
+    """Whether each rank is to hold only its part of the model; one alone holds it all, and is told so."""
+    if experiment.train.shard and ranks.world == 1:
+        message = "train.shard: one process has nobody to share the model out to, so it holds all of it"
+        recorder.event(0, "shard", message)
+    return bool(experiment.train.shard) and ranks.world > 1
 
 
 def set_threads(experiment: Experiment, found: Checkpoint | None, recorder: Recorder) -> int:

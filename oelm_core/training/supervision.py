@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Callable
 
+from oelm_core.patience import GRACE
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import RunState
 
 PR_SET_PDEATHSIG = 1
-GRACE = 120.0  # seconds for the last checkpoint after the runner is gone
 
 
 class StopRequest:
@@ -60,7 +60,7 @@ class Watchdog:
         self.parent, self.runner = parent, runner
 
     def start(self, request_stop: Callable[[int], None], grace: float | None = None) -> None:
-        seconds = grace if grace is not None else float(os.environ.get("OELM_GRACE") or GRACE)
+        seconds = GRACE.seconds() if grace is None else grace
         threading.Thread(target=self._watch, args=(request_stop, seconds), daemon=True, name="watchdog").start()
 
     def _watch(self, request_stop: Callable[[int], None], grace: float) -> None:

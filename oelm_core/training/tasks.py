@@ -59,6 +59,8 @@ class Task(Protocol[Part]):
     """Something the reader of the log should know, such as packing that could not be used."""
     test: TestText | None
     """What `data.test` names."""
+    fixed_shapes: bool
+    """Whether the batches of all steps are of one size, but for an epoch's last."""
 
     def load(self, step: int, ranks: Ranks) -> StepBatch[Part]:
         """The step's data in host memory: a pure function of the step. Runs in a background thread."""
@@ -148,6 +150,7 @@ class ClassificationTask:
         self.plan = BatchPlan(len(data.train), train.batch_size, train.accumulate, experiment.seed)
         self.scorer = SentenceScorer(experiment, data.train, model, padding)
         self.note = self.scorer.note
+        self.fixed_shapes = self.scorer.batching == "padded"
         self.test = None if data.test is None else self.scorer.test_text(data.test, str(experiment.data.test))
 
     def load(self, step: int, ranks: Ranks) -> StepBatch[SentencePart]:
@@ -231,6 +234,7 @@ class LanguageTask:
         source = str(experiment.data.test)
         self.test = None if data.test is None else self.scorer.test_text(data.test, data.end_token, tokenizer, source)
         self.note: str | None = None
+        self.fixed_shapes = True
 
     def load(self, step: int, ranks: Ranks) -> StepBatch[TextPart]:
         parts = []
@@ -276,6 +280,7 @@ class LanguageTask:
                     top_k=min(50, int(model.config.vocab_size)),
                     eos_token_id=self.data.end_token,
                     pad_token_id=self.data.end_token,
+                    synced_gpus=False,  # the first rank writes alone, also where the model is shared out among ranks
                 )
             decode = self.tokenizer.decode
             text = str(decode(out[0, ids.shape[1] :], skip_special_tokens=True))

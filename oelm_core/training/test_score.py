@@ -30,7 +30,7 @@ def score_test(s: Session) -> TestScore | None:
         return kept
     s.recorder.progress(s.progress.step, phase="testing", force=True)
     s.model.eval()
-    with s.memory.evaluating():
+    with s.memory.evaluating(), s.uncompiled():
         found = text.score(s.model, s.ranks, s.precision, s.stop)
     score = score_of(found, text, step, note)
     if s.ranks.main:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from oelm_core.data import hub
+from oelm_core.launch.worker_exit import DISK_EXIT_CODE, REQUEUE_EXIT_CODE
 from oelm_core.runs import outcomes
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Outcome, RunRecord, Stop
@@ -21,13 +22,15 @@ from oelm_core.training.supervision import Interrupted, StopRequest, guard
 if TYPE_CHECKING:
     from oelm_core.training.session import Session
 
-REQUEUE_EXIT = 75
 SPIN = "20000"
 """Turns of libgomp's waiting loop before a thread of torch sleeps, some tens of microseconds."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 finished or stopped, 1 failed, 75 asked to be queued again. outcome.json says which (outcome-rankN.json)."""
+    """0 finished or stopped, 1 failed, 74 no room for the last word, 75 asked to be queued again.
+
+    outcome.json says which (outcome-rankN.json).
+    """
     parser = argparse.ArgumentParser(prog="oelm_core.training.worker", description="Trains the run of one folder.")
     parser.add_argument("--run-folder", required=True, type=Path)
     folder = RunFolder(parser.parse_args(arguments).run_folder)
@@ -41,15 +44,17 @@ def main(arguments: list[str] | None = None) -> int:
     if rank == 0:
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} worker {os.getpid()} starts {folder.id}", flush=True)
     run = folder.read(RunRecord)
-    if hub.needs_hub(run.config if run else {}):
-        hub.stay_offline_if_unreachable()
+    hub.prepare_for(run.config if run else {})
     outcome, code = train_run(folder, stop)
     outcome.t = time.time()
-    with contextlib.suppress(OSError):  # a full disk: the runner then goes by the exit code
-        outcomes.write(folder, rank, outcome)
     failed = outcome.state == "failed"
+    try:
+        outcomes.write(folder, rank, outcome)
+    except OSError:  # the runner then goes by the exit code
+        code = DISK_EXIT_CODE if failed and outcome.reason == "disk" else code
     if rank == 0 or failed:
-        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {outcome.state}: {outcome.message}", flush=True)
+        with contextlib.suppress(OSError):
+            print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {outcome.state}: {outcome.message}", flush=True)
     if failed:
         leave(code)
     return code if rank == 0 else 0  # 75 once: srun ends every rank at the first that is not 0
@@ -57,8 +62,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def leave(code: int) -> NoReturn:
     """Ends this process without closing anything: with a peer that does not answer, closing may wait half an hour."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 
@@ -88,7 +94,8 @@ def train_run(folder: RunFolder, stop: StopRequest) -> tuple[Outcome, int]:
         stopped_by = Loop(session).fit()
         if not stopped_by:
             try:
-                write_results(session)
+                with session.whole():
+                    write_results(session)
             except Interrupted:  # in the test text: the last checkpoint is there, a resume scores it
                 stopped_by = session.ranks.agree(stop.number)
         session.ranks.barrier()  # nobody leaves before the first rank has saved
@@ -99,11 +106,11 @@ def train_run(folder: RunFolder, stop: StopRequest) -> tuple[Outcome, int]:
         session.recorder.close()
         session.ranks.close()
         return ended
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _failed(error, session), 1
 
 
-def _failed(error: Exception, session: Session | None) -> Outcome:
+def _failed(error: Exception | SystemExit, session: Session | None) -> Outcome:
     """What is said of a failure. Nothing is closed but the recorder: see `leave`."""
     from oelm_core.training.distributed import lost_peer
     from oelm_core.training.failures import NonFinite, failure_of
@@ -111,7 +118,7 @@ def _failed(error: Exception, session: Session | None) -> Outcome:
     step = session.progress.step if session else 0
     lost = lost_peer(error)
     if lost is not None:
-        outcome = Outcome("failed", "error", lost, step, consequence=True)
+        outcome = Outcome("failed", lost.reason, lost.message, step, consequence=True)
     else:
         failure = failure_of(error, session.experiment.train if session else None)
         if failure.unexpected:
@@ -123,15 +130,21 @@ def _failed(error: Exception, session: Session | None) -> Outcome:
         with contextlib.suppress(OSError):
             session.recorder.event(step, "failed", outcome.message or "")
             session.recorder.close()
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not _shared(outcome):
         outcome.message = f"rank {os.environ.get('RANK')}: {outcome.message}"
     return outcome
+
+
+def _shared(outcome: Outcome) -> bool:
+    """Whether every rank fails so: all read the same settings, and on one machine the same files."""
+    on_one_machine = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
+    return outcome.reason == "config" or (outcome.reason == "data" and on_one_machine)
 
 
 def _stopped(folder: RunFolder, number: int, step: int, total: int) -> tuple[Outcome, int]:
     if number == signal.SIGUSR2:
         message = f"interrupted at step {step} of {total} with a checkpoint, to be queued again"
-        return Outcome("stopped", "preempted", message, step), REQUEUE_EXIT
+        return Outcome("stopped", "preempted", message, step), REQUEUE_EXIT_CODE
     by_user = (folder.path / Stop.FILE).exists()  # only a stop.json makes it the user's wish
     message = f"stopped at step {step} of {total}" + (" with a checkpoint" if step else ", before its first step")
     return Outcome("stopped", "user" if by_user else "signal", message, step), 0
@@ -142,7 +155,7 @@ def _start_line(s: Session) -> str:
     return (
         f"{s.experiment.id} seed {s.experiment.seed}: {census.total:,} parameters,"
         f" {census.trainable:,} train, {census.frozen:,} frozen; {s.total} steps of"
-        f" {s.task.plan.effective_batch} on {s.ranks.world} x {s.ranks.device.type},"
+        f" {s.task.plan.effective_batch} on {s.ranks.world} x {s.ranks.device.type}{', sharded' if s.shards else ''},"
         f" {s.precision.name}, {s.threads} threads"
     )
 

@@ -6,10 +6,19 @@ from oelm_tui.text import Line
 
 _BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Braille bit of the dot in row r, column c of a cell."""
+PALE = "faint"
+"""The owner of what lies beneath the curves; bands have the colour of their curve, as `arm0-pale`."""
+
+
+def is_pale(owner: str) -> bool:
+    return owner == PALE or owner.endswith("-pale")
 
 
 class Canvas:
-    """Dots have an owner (a role name); the owner who drew last into a cell gives the cell its colour."""
+    """Dots have an owner (a role name); the owner who drew last into a cell gives the cell its colour.
+
+    What is drawn over something pale wipes its cell: a line must not thicken where it crosses what it smooths.
+    """
 
     dots_across = 2
     dots_down = 4
@@ -19,11 +28,14 @@ class Canvas:
         self._bits = [[0] * width for _ in range(height)]
         self._owner: list[list[str]] = [[""] * width for _ in range(height)]
         self._marks: dict[tuple[int, int], tuple[str, str]] = {}
+        self._uprights: dict[int, tuple[str, str]] = {}
 
     def dot(self, x: int, y: int, owner: str) -> None:
         """x counts dots from the left, y dots from the top; outside is ignored."""
         column, row = x // self.dots_across, y // self.dots_down
         if 0 <= column < self.width and 0 <= row < self.height:
+            if not is_pale(owner) and is_pale(self._owner[row][column]):
+                self._bits[row][column] = 0
             self._bits[row][column] |= self._bit(x % self.dots_across, y % self.dots_down)
             self._owner[row][column] = owner
 
@@ -52,6 +64,10 @@ class Canvas:
         if 0 <= column < self.width and 0 <= row < self.height:
             self._marks[column, row] = (glyph, owner)
 
+    def upright(self, column: int, glyph: str, owner: str) -> None:
+        """A line from top to bottom, behind everything else."""
+        self._uprights[column] = (glyph, owner)
+
     def character(self, bits: int) -> str:
         return chr(0x2800 + bits)
 
@@ -63,7 +79,8 @@ class Canvas:
         runs: Line = []
         for column, bits in enumerate(self._bits[row]):
             mark = self._marks.get((column, row))
-            text, owner = mark or ((self.character(bits), self._owner[row][column]) if bits else (" ", ""))
+            empty = self._uprights.get(column, (" ", ""))
+            text, owner = mark or ((self.character(bits), self._owner[row][column]) if bits else empty)
             if runs and runs[-1][1] == owner:
                 runs[-1] = (runs[-1][0] + text, owner)
             else:

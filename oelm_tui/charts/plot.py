@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from oelm_core import formatting
 from oelm_tui.charts.axes import count_label, linear_ticks, log_ticks, tick_labels, time_label, time_ticks
-from oelm_tui.charts.canvas import AsciiCanvas, Canvas
+from oelm_tui.charts.canvas import PALE, AsciiCanvas, Canvas
 from oelm_tui.charts.reduce import Bucket, extent, reduce, value_at
-from oelm_tui.text import Line
+from oelm_tui.text import Line, joined
 
 GUTTER = 6
 """Columns for the labels of y: fixed, so that a live chart does not jump sideways when a label grows."""
@@ -26,7 +27,35 @@ class PlotCurve:
     role: str
     mark: str = "●"
     raw: Sequence[float] | None = None
-    """The values before smoothing, drawn faintly beneath."""
+    """The values before smoothing, drawn faintly beneath; what is read off are always these."""
+    band: tuple[Sequence[float], Sequence[float]] | None = None
+    """Least and greatest value at each x, over seeds; filled palely beneath."""
+
+    @property
+    def measured(self) -> Sequence[float]:
+        return self.ys if self.raw is None else self.raw
+
+
+@dataclass(frozen=True)
+class AxisMark:
+    """Something that happened at an x: a sign on the axis, and with `through` a line up the chart."""
+
+    x: float
+    sign: str
+    role: str = "accent"
+    through: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What one chart shows."""
+
+    curves: Sequence[PlotCurve]
+    y_name: str = ""
+    percent: bool = False
+    marks: Sequence[AxisMark] = ()
+    named: bool = True
+    """Whether its legend has the names of the curves, or their signs and values alone."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +64,8 @@ class ChartView:
 
     x: str = "step"
     log_y: bool = False
-    smoothing: float = 0.0
+    smoothing: float | None = 0.0
+    """Weight of the mean before; None for what fits the number of points."""
     window: tuple[float, float] | None = None
     cursor: float | None = None
 
@@ -56,17 +86,9 @@ class Picture:
         return self.x0 + min(1.0, max(0.0, share)) * (self.x1 - self.x0)
 
 
-def draw(
-    curves: Sequence[PlotCurve],
-    view: ChartView,
-    width: int,
-    height: int,
-    *,
-    y_name: str = "",
-    percent: bool = False,
-    ascii_only: bool = False,
-) -> Picture:
+def draw(panel: Panel, view: ChartView, width: int, height: int, *, ascii_only: bool = False) -> Picture:
     """The chart in exactly `height` rows of at most `width` cells."""
+    curves, percent = panel.curves, panel.percent
     shown = [curve for curve in curves if len(curve.xs)]
     bounds = x_bounds(shown, view)
     if width < 16 or height < 4 or bounds is None:
@@ -77,7 +99,7 @@ def draw(
     plot_height = height - 3  # the legend above, the axis and its labels below
     left = GUTTER
     reduced = _reduced(shown, x0, x1, (width - left) * kind.dots_across)
-    span = _y_span(reduced, view.log_y)
+    span = _y_span(reduced, _band_ends(shown, x0, x1), view.log_y)
     if span is None:
         return Picture([_nothing_finite(shown, view, width)] + [[] for _ in range(height - 1)], x0=x0, x1=x1)
     y0, y1, log_y = span
@@ -90,22 +112,31 @@ def draw(
     columns = width - left
     canvas = kind(columns, plot_height)
     scale = _Scale(y0, y1, log_y, plot_height * canvas.dots_down)
-    for curve, (fine, raw) in zip(shown, reduced, strict=True):
-        _trace(canvas, raw, scale, "faint")
+    for curve in shown:
+        if curve.band is not None:
+            _fill_band(canvas, curve, scale, x0, x1)
+    for _, raw in reduced:
+        _trace(canvas, raw, scale, PALE)
+    for curve, (fine, _) in zip(shown, reduced, strict=True):
         _trace(canvas, fine, scale, curve.role)
     for place, (fine, _) in enumerate(reduced):
-        if len(shown) > 1 or len(fine) < 2:
+        if len(shown) > 1 or len(fine) < 2 or shown[place].raw is not None:
             _sign(canvas, fine, scale, shown[place], place, len(shown))
     readings: dict[str, tuple[float, float]] = {}
     cursor_column = None
     if view.cursor is not None:
         cursor = min(max(view.cursor, x0), x1)
         cursor_column = min(columns - 1, int((cursor - x0) / (x1 - x0) * columns))
-        points = ((curve.name, value_at(curve.xs, curve.ys, cursor)) for curve in shown)
+        points = ((curve.name, value_at(curve.xs, curve.measured, cursor)) for curve in shown)
         readings = {name: point for name, point in points if point is not None}
-    rows = [_legend(shown, view, readings, width, y_name, percent)]
+    at_columns = {int((mark.x - x0) / (x1 - x0) * (columns - 1)): mark for mark in panel.marks if x0 <= mark.x <= x1}
+    for column, mark in at_columns.items():
+        if mark.through:
+            canvas.upright(column, mark.sign, PALE)
+    name = f"{panel.y_name} (log)" if panel.y_name and log_y else panel.y_name
+    rows = [_legend(shown, view, readings, width, name, percent, panel.named)]
     rows += _body(canvas, scale, ticks, labels, left, cursor_column, ascii_only)
-    rows += _x_axis(view, x0, x1, left, columns, ascii_only)
+    rows += _x_axis(view, x0, x1, left, columns, ascii_only, at_columns)
     return Picture(rows, left, columns, x0, x1, readings)
 
 
@@ -134,8 +165,30 @@ def _reduced(curves: Sequence[PlotCurve], x0: float, x1: float, columns: int) ->
     ]
 
 
-def _y_span(reduced: Reduced, log_y: bool) -> tuple[float, float, bool] | None:
+def _band_ends(curves: Sequence[PlotCurve], x0: float, x1: float) -> list[float]:
+    """The values of all bands in view."""
+    found = [(x, edge) for curve in curves if curve.band for side in curve.band for x, edge in zip(curve.xs, side)]  # noqa: B905
+    return [edge for x, edge in found if x0 <= x <= x1 and math.isfinite(edge)]
+
+
+def _fill_band(canvas: Canvas, curve: PlotCurve, scale: _Scale, x0: float, x1: float) -> None:
+    """Every second dot between least and greatest, so that two bands show through one another."""
+    assert curve.band is not None
+    points = [point for point in zip(curve.xs, *curve.band) if all(map(math.isfinite, point))]  # noqa: B905
+    per_x = (canvas.width * canvas.dots_across - 1) / (x1 - x0)
+    for (ax, alow, ahigh), (bx, blow, bhigh) in itertools.pairwise(points):
+        first, last = round((ax - x0) * per_x), round((bx - x0) * per_x)
+        for column in range(max(0, first), min(canvas.width * canvas.dots_across - 1, last) + 1):
+            share = (column - first) / (last - first) if last > first else 1.0
+            top, bottom = (scale.row(a + share * (b - a)) for a, b in ((ahigh, bhigh), (alow, blow)))
+            for row in range(top, bottom + 1):
+                if (column + row) % 2 == 0:
+                    canvas.dot(column, row, f"{curve.role}-pale")
+
+
+def _y_span(reduced: Reduced, bands: list[float], log_y: bool) -> tuple[float, float, bool] | None:
     values = [value for pair in reduced for part in pair for bucket in part for value in (bucket.low, bucket.high)]
+    values += bands
     if not values:
         return None
     low, high = min(values), max(values)
@@ -192,16 +245,17 @@ def _legend(
     width: int,
     y_name: str,
     percent: bool,
+    named: bool,
 ) -> Line:
     row: Line = [(y_name + "  ", "label")] if y_name else []
     used = len(y_name) + 2 if y_name else 0
-    names = [curve.name for curve in curves]
+    names = [curve.name if named else "" for curve in curves]
     if used + sum(len(name) + 12 for name in names) > width:  # narrow: only where the names differ
-        names = _without_common_start(names)
+        names = without_common_start(names)
     entries = [_read_off(name, curve, readings, percent) for name, curve in zip(names, curves, strict=True)]
-    if used + sum(len(words) + 2 for words in entries) > width + 2 and not readings:
-        entries = [f"{curve.mark} {name}" for name, curve in zip(names, curves, strict=True)]
-    elif readings and curves:
+    if used + sum(len(words) + 2 for words in entries) > width + 2 and not readings and named:
+        entries = [f"{curve.mark} {name}".rstrip() for name, curve in zip(names, curves, strict=True)]
+    elif readings and curves and named:
         x = next(iter(readings.values()))[0]
         entries.append(f"at {x_label(view.x, x)}")
     for words, role in zip(entries, [*(curve.role for curve in curves), "label"], strict=False):
@@ -215,22 +269,25 @@ def _legend(
 def _read_off(name: str, curve: PlotCurve, readings: dict[str, tuple[float, float]], percent: bool) -> str:
     """A curve's mark, name and value: at the cursor, or its last."""
     if curve.name in readings:
-        return f"{curve.mark} {name} {exact(readings[curve.name][1], percent)}"
-    last = next((y for y in reversed(curve.ys) if math.isfinite(y)), math.nan)
-    words = f"{curve.mark} {name} {exact(last, percent)}"
-    return words + " (now not finite)" if len(curve.ys) and not math.isfinite(curve.ys[-1]) else words
+        return " ".join(filter(None, (curve.mark, name, exact(readings[curve.name][1], percent))))
+    ys = curve.measured
+    last = next((y for y in reversed(ys) if math.isfinite(y)), math.nan)
+    words = " ".join(filter(None, (curve.mark, name, exact(last, percent))))
+    return words + " (now not finite)" if len(ys) and not math.isfinite(ys[-1]) else words
 
 
-def _without_common_start(names: list[str]) -> list[str]:
+def without_common_start(names: list[str]) -> list[str]:
     """
-    >>> _without_common_start(["demo-gpt-oelm", "demo-gpt-baseline"])
-    ['oelm', 'baseline']
+    >>> without_common_start(["demo-gpt-oelm", "demo-gpt-baseline"]), without_common_start(["GPT-01", "GPT-02"])
+    (['oelm', 'baseline'], ['GPT-01', 'GPT-02'])
     """
     if len(names) < 2:
         return names
     parts = [name.split("-") for name in names]
     same = 0
     while all(len(part) > same + 1 for part in parts) and len({part[same] for part in parts}) == 1:
+        if any(part[same + 1][:1].isdigit() for part in parts):  # a bare number says nothing
+            break
         same += 1
     return ["-".join(part[same:]) for part in parts]
 
@@ -251,7 +308,8 @@ def exact(value: float, percent: bool = False) -> str:
 
 
 def x_label(kind: str, x: float) -> str:
-    return time_label(x) if kind == "time" else f"{kind} {count_label(x)}"
+    """An x as one reads it off: whole, so that it can be found in the log."""
+    return time_label(x) if kind == "time" else f"{kind} {x:,.0f}"
 
 
 def _body(
@@ -291,7 +349,15 @@ def _with_cursor(runs: Line, cursor: int, bar: str) -> Line:
     return row
 
 
-def _x_axis(view: ChartView, x0: float, x1: float, left: int, columns: int, ascii_only: bool) -> list[Line]:
+def _x_axis(
+    view: ChartView,
+    x0: float,
+    x1: float,
+    left: int,
+    columns: int,
+    ascii_only: bool,
+    marks: Mapping[int, AxisMark],
+) -> list[Line]:
     corner, flat, tick_flat = ("+", "-", "+") if ascii_only else ("└", "─", "┬")
     make_ticks, label = (time_ticks, time_label) if view.x == "time" else (linear_ticks, count_label)
     line = [flat] * columns
@@ -309,4 +375,8 @@ def _x_axis(view: ChartView, x0: float, x1: float, left: int, columns: int, asci
     if free_from + len(name) <= columns:
         labels[columns - len(name) :] = name
     gutter = " " * (left - 1)
-    return [[(gutter + corner + "".join(line), "axis")], [(" " * left + "".join(labels), "axis")]]
+    axis: Line = [(gutter + corner, "axis")]
+    for column, text in enumerate(line):
+        mark = marks.get(column)
+        axis.append((mark.sign, mark.role) if mark else (text, "axis"))
+    return [joined(axis), [(" " * left + "".join(labels), "axis")]]

@@ -9,6 +9,19 @@ from collections.abc import Sequence
 from oelm_tui.charts.reduce import NUMPY_FROM
 
 BLOCK = 64
+WEIGHTS = (0.0, 0.6, 0.9, 0.97, 0.99)
+"""0 is no smoothing; a weight w averages over about 1 / (1 - w) points."""
+SPANS = 20
+"""So many times must that fit into a curve for its course to survive."""
+
+
+def fitting_weight(points: int) -> float:
+    """The strongest smoothing that a curve of so many points stands.
+
+    >>> [fitting_weight(points) for points in (30, 100, 500, 1000, 5000)]
+    [0.0, 0.6, 0.9, 0.97, 0.99]
+    """
+    return max(weight for weight in WEIGHTS if not weight or SPANS / (1 - weight) <= points + 0.5)
 
 
 class Smoother:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oelm_core.formatting import gap, listed, metric_value, percent, points, relative, whole
+from oelm_core.plain_text import visible
+from oelm_tui.commands import completion
 from oelm_tui.commands.options import AsJson, PresetsDir, Seeds, catalogue, single
 from oelm_tui.console import console, note, print_json, print_table
 
@@ -21,7 +23,7 @@ BASES = {"test": "on test", "cross-fitted": "validation, cross-fitted", "best": 
 
 def calibrate(
     ctx: typer.Context,
-    preset: Annotated[str, typer.Argument(metavar="PRESET")],
+    preset: Annotated[str, typer.Argument(metavar="PRESET", autocompletion=completion.presets)],
     seeds: Seeds = None,
     metric: Annotated[str | None, typer.Option(help="Another metric than the preset's own.")] = None,
     device: Annotated[str, typer.Option(help="For runs that are missing: auto, cpu, or cards: 0 or 2,3.")] = "auto",
@@ -60,7 +62,7 @@ def _run_missing_seeds(experiment: Experiment, recipe: str, wanted: str, device:
     from oelm_core.config.seeds import parse_seeds
     from oelm_core.errors import BadInput
     from oelm_core.launch import launcher
-    from oelm_core.launch.request import RunRequest
+    from oelm_core.launch.request import LaunchRequest, RunRequest
     from oelm_tui.commands.run import follow_to_end
 
     seeds = parse_seeds(wanted)
@@ -76,7 +78,8 @@ def _run_missing_seeds(experiment: Experiment, recipe: str, wanted: str, device:
         note(
             f"starting {experiment.id} with seed{'s' if len(missing) > 1 else ''} {names}; Ctrl-C leaves them running."
         )
-        requests = [RunRequest(experiment, seed, device, command=tuple(sys.argv)) for seed in missing]
+        places, command = LaunchRequest().reports_to(), tuple(sys.argv)
+        requests = [RunRequest(experiment, seed, device, command=command, report_to=places) for seed in missing]
         folders += launcher.start_all("local", requests)
     try:
         if folders:
@@ -93,7 +96,8 @@ def show(found: SelfComparison) -> None:
     size = gap(found.metric, spread).lstrip("+")
     over = f", {whole(found.examples)} {found.unit}" if found.unit else ", without examples"
     out = console()
-    out.print(f"{found.preset} compared with itself: {found.metric} ({BASES[found.basis]}){over}")
+    basis = f"{found.metric} ({BASES[found.basis]}){over}"
+    out.print(visible(f"{found.preset} compared with itself: {basis}"), markup=False)
     out.print(f"{len(found.seeds)} seeds ({_seeds(found.seeds)}): {low} to {high}, standard deviation {size}\n")
     rows = [
         [

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oelm_core.report import FORMATS
+from oelm_tui.commands import completion
 from oelm_tui.commands.options import AsJson, PresetsDir, catalogue, single
 from oelm_tui.console import console, note, print_json, write_file
+from oelm_tui.streams import print_document
 
 if TYPE_CHECKING:
     from oelm_core.compare import Comparison
     from oelm_core.config import Study
     from oelm_core.config.catalogue import Catalogue
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[STUDY | RUN...]")]
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="[STUDY | RUN...]", autocompletion=completion.studies_and_runs)
+]
 All = Annotated[bool, typer.Option("--all", help="Every run there is.")]
 Format = Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")]
 Baseline = Annotated[str | None, typer.Option(metavar="RUN", help="Take this run or preset as the baseline.")]
@@ -56,17 +61,37 @@ def export(
     every: All = False,
     baseline: Baseline = None,
     lang: Annotated[str, typer.Option(help="en or zh: the language of the headings.")] = "en",
+    table: Annotated[str, typer.Option(help="Of parquet: runs, metrics or pairs.")] = "runs",
     folder: PresetsDir = None,
 ) -> None:
-    """Write a comparison as a document, or as data."""
+    """Write a comparison as a document, or as data; parquet has a row a run, of all runs unless some are named."""
+    from oelm_core.errors import BadInput
     from oelm_core.report import render
 
-    text = render(choose(catalogue(ctx, folder), names or [], every, baseline), form, lang)
-    if out is None:
-        print(text, end="" if text.endswith("\n") else "\n")
+    found = catalogue(ctx, folder)
+    if form == "parquet":
+        if out is None and sys.stdout.isatty():
+            raise BadInput("parquet is not for terminals; write it to a file: -o runs.parquet.")
+        written: str | bytes = _rows(found, [] if every else names or [], table)
+    elif table != "runs":
+        raise BadInput("--table goes with --format parquet.")
     else:
-        write_file(out, text)
+        written = render(choose(found, names or [], every, baseline), form, lang)
+    if out is not None:
+        write_file(out, written)
         note(f"wrote {out}")
+    else:
+        print_document(written)
+
+
+def _rows(found: Catalogue, names: list[str], table: str) -> bytes:
+    from oelm_core.errors import BadInput
+    from oelm_core.report.rows import TABLES, tables_of
+
+    for one in TABLES:
+        if one == table:
+            return tables_of(names, found).parquet(one)
+    raise BadInput(f"--table {table}: write one of {', '.join(TABLES)}.")
 
 
 def choose(found: Catalogue, names: list[str], every: bool, baseline: str | None = None) -> Comparison:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from oelm_core.formatting import metric
+from oelm_core.plain_text import visible
 from oelm_tui.commands.options import AsJson, Settings, single
 from oelm_tui.commands.runs import RunName
 from oelm_tui.console import note, print_json
@@ -35,7 +36,7 @@ def evaluate(
         value = {"name": headline, "value": score.values.get(headline)}
         print_json({"run": run.id, **shown, "metric": value, **looks, "file": answer.file})
         return
-    print(f"{run.id}, best checkpoint (step {score.step}), on {score.source}: n = {score.examples:,}")
+    print(f"{run.id}, best checkpoint (step {score.step}), on {visible(score.source)}: n = {score.examples:,}")
     names = sorted(score.values, key=lambda key: key != headline)  # the headline first
     print("  ".join(metric(key, score.values[key]) for key in names))
     if score.note:

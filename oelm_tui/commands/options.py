@@ -37,6 +37,7 @@ class LaunchOptions:
 
     device: Annotated[str, typer.Option(help="auto, cpu, or the cards a run may take: 0 or 2,3.")] = "auto"
     per_run: Annotated[int, typer.Option(help="Cards (or CPU processes) that one run uses together.", min=1)] = 1
+    nodes: Annotated[int | None, typer.Option(help="Nodes of one run, each with --per-run cards; Slurm only.")] = None
     settings: Settings = None
     after: Annotated[str | None, typer.Option(metavar="RUN", help="Wait until this run has finished.")] = None
     after_any: Annotated[bool, typer.Option("--after-any", help="With --after: start even if that run fails.")] = False
@@ -45,6 +46,10 @@ class LaunchOptions:
     )
     launcher: Annotated[str, typer.Option(help="local or slurm.")] = "local"
     slurm: Slurm = None
+    report_to: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TARGET", help="Curves go there too: tensorboard, wandb, trackio, mlflow; repeatable."),
+    ] = None
     folder: PresetsDir = None
 
     def request(self, seeds: Sequence[int], presets: Sequence[str] = (), study: str | None = None) -> LaunchRequest:
@@ -60,10 +65,12 @@ class LaunchOptions:
             settings=tuple(self.settings or ()),
             device=self.device,
             per_run=self.per_run,
+            nodes=self.nodes,
             after=self.after,
             after_any=self.after_any,
             launcher=self.launcher,
             slurm=tuple(self.slurm or ()),
+            report_to=None if self.report_to is None else tuple(self.report_to),
         )
 
 

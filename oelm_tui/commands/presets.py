@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from oelm_tui.commands import completion
 from oelm_tui.commands.options import AsJson, PresetsDir, Settings, catalogue
 from oelm_tui.console import console, print_json, print_table
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment, Study
     from oelm_core.config.catalogue import Catalogue
+    from oelm_core.preset_card import PresetCard
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 apps = {"presets": app}
@@ -35,7 +37,7 @@ def presets(ctx: typer.Context, as_json: AsJson = False, presets: PresetsDir = N
 @app.command()
 def show(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="ID")],
+    name: Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.presets_and_studies)],
     as_json: AsJson = False,
     settings: Settings = None,
     presets: PresetsDir = None,
@@ -47,7 +49,7 @@ def show(
     else:
         from oelm_core.config import override
 
-        _show_experiment(override(found.named(name), settings or []), as_json)
+        _show_experiment(override(found.named(name), settings or []), found, as_json)
 
 
 def in_reading_order(found: Catalogue) -> list[Experiment]:
@@ -103,69 +105,49 @@ def _print_list(experiments: list[PresetRow], studies: list[PresetRow]) -> None:
     print_table(["STUDY", "DATA", "TITLE"], [[row.id, row.dataset, row.title] for row in studies])
 
 
-def _show_experiment(experiment: Experiment, as_json: bool) -> None:
+def _show_experiment(experiment: Experiment, found: Catalogue, as_json: bool) -> None:
     from oelm_core.config import as_dict, config_hash
-    from oelm_core.formatting import size
     from oelm_core.method.census import census_of
+    from oelm_core.method.facts import Count
 
-    resolved, census = as_dict(experiment), census_of(experiment)
+    census = census_of(experiment)
     if as_json:
         import msgspec
 
+        resolved = as_dict(experiment)
         print_json({**resolved, "config_hash": config_hash(resolved), "parameters": msgspec.to_builtins(census)})
         return
-    _print_title(experiment)
-    if experiment.about:
-        console().print(experiment.about, markup=False)
-    print()
-    _print_rows({"family": experiment.family, "baseline": experiment.baseline})
-    for section in ("model", "data", "method", "train", "target"):
-        _print_section(section, resolved[section])
-    counts = {"total": census.total, "trainable": census.trainable, "frozen": census.frozen}
-    _print_section("parameters", {**counts, "checkpoint": size(census.bytes.checkpoint if census.bytes else None)})
-    _print_section("published", resolved["published"])
-    print(f"\nStart it with: oelm run {experiment.id}")
+    from oelm_core.estimate import estimate
+    from oelm_core.launch.launcher import list_runs
+    from oelm_core.preset_card import PresetFacts, experiment_card
+    from oelm_core.published.facts import findings_about
+
+    runs = list_runs()
+    findings = findings_about(experiment.id, found) if experiment.published else []
+    facts = PresetFacts(Count(census.total or 0, census.trainable or 0, census.frozen or 0), findings)
+    _print_card(experiment_card(experiment, found, runs, estimate(experiment, runs), facts))
 
 
-def _print_title(preset: Experiment | Study) -> None:
+def _print_card(card: PresetCard) -> None:
+    """The card that the screen shows, in the terminal's own colours."""
     from rich.text import Text
 
-    console().print(Text.assemble((preset.id, "bold"), f"  {preset.title}"))
+    from oelm_core.plain_text import visible
+    from oelm_tui.render.preset_card import card_lines
+
+    out = console()
+    for line in card_lines(card, min(out.width, 120)):
+        out.print(Text.assemble(*((visible(text), _STYLES.get(role, "")) for text, role in line)), soft_wrap=True)
 
 
-def _print_section(name: str, values: dict[str, Any] | None) -> None:
-    _print_rows({f"{name}.{key}": value for key, value in (values or {}).items()})
-
-
-def _print_rows(values: dict[str, Any]) -> None:
-    """A row for each value that is set; one whose parts are all unset has nothing to show. Zero is a value."""
-    for key, value in values.items():
-        if value is not None and value is not False and (shown := _shown(value)):
-            print(f"{key:<28} {shown}")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float | list | dict):
-        return str(value)
-    if isinstance(value, dict):
-        return "  ".join(f"{key} {_shown(inner)}" for key, inner in value.items() if inner not in (None, 0, False))
-    if isinstance(value, list):
-        return f"{len(value)}" if value and isinstance(value[0], dict) else ", ".join(map(_shown, value))
-    if isinstance(value, float):
-        return f"{value:g}"
-    return f"{value:,}" if value >= 10_000 else str(value)
+_STYLES = {"title": "bold cyan", "label": "bold", "faint": "dim", "bad": "red", "wait": "yellow", "key": "cyan"}
 
 
 def _show_study(study: Study, found: Catalogue, as_json: bool) -> None:
     if as_json:
         print_json(study.model_dump(mode="json"))
         return
-    _print_title(study)
-    print(study.question + "\n")
-    arms = [found.experiment(arm) for arm in study.arms]
-    print_table(
-        ["ARM", "METHOD", "BASELINE", "LR", "TITLE"],
-        [[arm.id, arm.method.name, arm.baseline or "-", f"{arm.train.lr:g}", arm.title] for arm in arms],
-        drop=("BASELINE", "LR"),
-    )
-    print(f"\nseeds {', '.join(map(str, study.seeds))}\nStart it with: oelm study {study.id}")
+    from oelm_core.launch.launcher import list_runs
+    from oelm_core.preset_card import study_card
+
+    _print_card(study_card(study, found, list_runs()))

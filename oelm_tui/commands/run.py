@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oelm_core.formatting import metric
+from oelm_tui.commands import completion
 from oelm_tui.commands.options import LaunchOptions, Seed, Seeds, catalogue, chosen_seeds, single, with_launch_options
+from oelm_tui.commands.several_cards import say_what_cards_bring
 from oelm_tui.console import note
+from oelm_tui.streams import say
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
@@ -25,7 +28,7 @@ DEMO_SEED = 42
 @with_launch_options
 def run(
     ctx: typer.Context,
-    presets: Annotated[list[str], typer.Argument(metavar="PRESET...")],
+    presets: Annotated[list[str], typer.Argument(metavar="PRESET...", autocompletion=completion.presets)],
     options: LaunchOptions,
     seeds: Seeds = None,
     seed: Seed = None,
@@ -37,7 +40,7 @@ def run(
 @with_launch_options
 def study(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="STUDY")],
+    name: Annotated[str, typer.Argument(metavar="STUDY", autocompletion=completion.studies)],
     options: LaunchOptions,
     seeds: Seeds = None,
     seed: Seed = None,
@@ -85,9 +88,23 @@ def _is_done(arm: Experiment) -> bool:
 
 
 def _launch(ctx: typer.Context, request: LaunchRequest, options: LaunchOptions) -> None:
-    folders = request.start(catalogue(ctx, options.folder), sys.argv, lambda started: print(started.id, flush=True))
+    presets = catalogue(ctx, options.folder)
+    request.requests(presets, sys.argv)  # what cannot start is refused before anything is said
+    say_what_cards_bring(request, request.experiments(presets))
+    _say_what_is_missing(request)
+    folders = request.start(presets, sys.argv, lambda started: say(started.id))
     if options.follow:
         follow_to_end(folders)
+
+
+def _say_what_is_missing(request: LaunchRequest) -> None:
+    """Of `report_to:` in the settings; what the command line names is refused without."""
+    from oelm_core.mirror.targets import missing
+
+    for target in request.reports_to():
+        why = missing(target)
+        if why is not None:
+            note(f"{why} Until then no curves go there; later they can: oelm mirror RUN --to {target}")
 
 
 def follow_to_end(folders: Sequence[RunFolder]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -10,13 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oelm_core.formatting import count, duration, metric
+from oelm_tui.commands import completion
 from oelm_tui.commands.options import AsJson, Slurm, Watch, catalogue, single
 from oelm_tui.console import note, print_json, print_once_or_watch, print_table
+from oelm_tui.streams import say
 
 if TYPE_CHECKING:
     from oelm_core.runs.store import Run
 
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run id, any unambiguous beginning of one, or @last.")]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run id, any unambiguous beginning of one, or @last.", autocompletion=completion.runs
+    ),
+]
+
+SECONDS_IN_SILENCE = 10.0
+"""After so long without an end, `oelm stop` says that it waits."""
 
 
 def runs(
@@ -43,9 +54,10 @@ def runs(
 
 
 def _as_json(run: Run) -> dict[str, Any]:
-    plain = ("id", "preset", "method", "seed", "state", "reason", "message", "step", "total")
+    plain = ("id", "preset", "method", "seed", "state", "reason", "message", "unreadable", "step", "total")
     return {
         **{key: getattr(run, key) for key in plain},
+        "message": _message(run),
         "metric": {"name": run.metric_name, "value": run.metric_value},
         **{key: getattr(run, key) for key in ("devices", "host", "created")},
     }
@@ -78,24 +90,61 @@ def _print(chosen: list[Run]) -> None:
 
 def _why(run: Run) -> str:
     if run.state == "finished":
-        return ""
-    return ": ".join(text for text in (run.reason, run.message) if text)
+        return run.unreadable or ""
+    unreadable = run.unreadable if run.unreadable != run.message else None
+    return ": ".join(text for text in (run.reason, _message(run), unreadable) if text)
+
+
+def _message(run: Run) -> str | None:
+    """What the run says, or that it stands still or lost its numbers, as the screen says it."""
+    if run.message or run.state != "running":
+        return run.message
+    from oelm_core.runs.schema import WorkerProgress
+    from oelm_tui.snapshots.columns import MetricsTail
+    from oelm_tui.snapshots.run_view import alarm_of
+
+    progress, now = run.folder.read(WorkerProgress), time.time()
+    alarm = alarm_of(run, MetricsTail(run.folder.metrics).read(), progress.t if progress else now, now)
+    return alarm.words if alarm else None
 
 
 def logs(
     name: RunName,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing as the log grows.")] = False,
     lines: Annotated[int, typer.Option("-n", help="How many of the last lines.", min=0)] = 50,
+    raw: Annotated[bool, typer.Option("--raw", help="Byte for byte, into a pipe or a file; a terminal obeys it.")] = (
+        False
+    ),
 ) -> None:
-    """Show the end of a run's log."""
+    """Show the end of a run's log.
+
+    Progress bars are shown as they last stood; colours, titles and what else would steer a terminal are left out, also
+    into a pipe, for that often ends in a terminal. --raw writes the bytes as they are in the file.
+    """
+    from oelm_core.errors import Refused
     from oelm_core.launch.launcher import find_run, log_path, read_run
-    from oelm_tui.logs.reader import tail
+    from oelm_core.small_files import open_plain_file
+    from oelm_tui.logs.reader import tail, tail_bytes
 
     run = find_run(name)
     log = log_path(run)
-    if not log.exists():
+    try:
+        os.close(open_plain_file(log))
+    except FileNotFoundError:
         note(f"{run.id} has written no log yet; it is {run.state}.")
-    for line in tail(log, lines, follow=follow, ended=lambda: read_run(run.folder).is_over):
+    except OSError as error:
+        raise Refused(f"{run.id}: unreadable: {log.name}, {error.strerror}.") from None
+
+    def ended() -> bool:
+        return read_run(run.folder).is_over
+
+    if raw:
+        sys.stdout.flush()
+        for piece in tail_bytes(log, lines, follow=follow, ended=ended):
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+        return
+    for line in tail(log, lines, follow=follow, ended=ended):
         print(line, flush=follow)
 
 
@@ -109,8 +158,12 @@ def stop(
 
     run = find_run(name)
     stop_run(run, now=now)
+    told, asked = False, time.monotonic()
     try:
         while not (ended := read_run(run.folder)).is_over and ended.state != "unknown":
+            if not told and time.monotonic() - asked > SECONDS_IN_SILENCE:
+                note(f"{run.id} is asked to stop and is {ended.state} still; waiting. Ctrl-C only stops waiting.")
+                told = True
             time.sleep(0.1)
     except KeyboardInterrupt:
         note(f"{run.id} was asked to stop and will.")
@@ -124,13 +177,17 @@ def stop(
 def resume(
     name: RunName,
     force: Annotated[bool, typer.Option("--force", help="Even if its state is unknown.")] = False,
+    per_run: Annotated[
+        int | None, typer.Option(help="On so many cards (or CPU processes); else on as many as before.", min=1)
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(help="On so many nodes; Slurm only.", min=1)] = None,
     slurm: Slurm = None,
 ) -> None:
     """Continue from the newest complete checkpoint, in the same folder."""
     from oelm_core.launch import launcher
 
     run = launcher.find_run(name)
-    launcher.resume(run, force=force, slurm_settings=slurm or ())
+    launcher.resume(run, force=force, per_run=per_run, nodes=nodes, slurm_settings=slurm or ())
     print(run.id)
 
 
@@ -161,7 +218,10 @@ def _agreed(question: str) -> bool:
 
 
 def import_folders(ctx: typer.Context, folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...")]) -> None:
-    """Turn output folders of the author's scripts into read-only runs; importing twice changes nothing."""
+    """Turn output folders into read-only runs; importing twice changes nothing.
+
+    Of the author's scripts, of transformers' Trainer, or logged by TensorBoard, W&B or MLflow.
+    """
     from oelm_core.errors import BadInput
     from oelm_core.published.import_runs import import_folders as read_folders
 
@@ -170,7 +230,7 @@ def import_folders(ctx: typer.Context, folders: Annotated[list[Path], typer.Argu
         if isinstance(imported, BadInput):
             refusals.append(imported)
             continue
-        print(imported.run.id)
+        say(imported.run.id)
         for sentence in imported.notes:
             note(f"{imported.run.id}: {sentence}")
     for refusal in refusals[:-1]:

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oelm_tui.commands import completion
 from oelm_tui.commands.options import LaunchOptions, catalogue, single, with_launch_options
+from oelm_tui.commands.several_cards import say_what_cards_bring
 from oelm_tui.console import note, print_table
+from oelm_tui.streams import say
 
 if TYPE_CHECKING:
     from oelm_core.runs.store import Run
@@ -23,7 +26,7 @@ SECONDS_BETWEEN_LOOKS = 0.5
 @with_launch_options
 def tune(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="STUDY")],
+    name: Annotated[str, typer.Argument(metavar="STUDY", autocompletion=completion.studies)],
     options: LaunchOptions,
     budget: Annotated[int, typer.Option(help="Draws of every arm; a larger one later adds to them.", min=1)],
     space: Annotated[
@@ -62,10 +65,11 @@ def tune(
     fresh = parse_seeds(fresh_seeds, "--fresh-seeds") if fresh_seeds is not None else ()
     request = TuningRequest(launch, budget, tuple(space or ()), tuple(seed or ()), fresh, pruner)
     plan = make_plan(request, found)
+    say_what_cards_bring(launch, plan.arms)
     if dry_run:
         _print_plan(plan)
         return
-    lab = RunningLab(launch.launcher, (lambda run_id: print(run_id, flush=True)) if detach else (lambda run_id: None))
+    lab = RunningLab(launch.launcher, say if detach else (lambda run_id: None))
     with open_tuning(plan, lab, sys.argv) as tuning:
         if detach:
             _say_what_is_left(tuning.advance())

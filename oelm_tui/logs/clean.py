@@ -1,4 +1,4 @@
-"""Makes a raw log line harmless: carriage returns folded, colours kept, control characters shown, never obeyed."""
+"""Makes a raw log line harmless: progress bars folded, colours kept, all else that controls a terminal is shown."""
 
 from __future__ import annotations
 
@@ -15,17 +15,29 @@ _ESCAPE = re.compile(
     r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # titles, links, clipboard writes
     r"|\x1b[ -/]*[0-~]?"
 )
+_WORD = re.compile(rb"[A-Za-z]{3,}")
+_STATES = 8
+"""Overwritten texts that a line shows at most."""
 # Everything that could move the cursor, reverse the reading direction or hide text.
-_HIDDEN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+_HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]")
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _WEIGHTS = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "reverse", 9: "strike"}
 _ENDS = {22: ("bold", "dim"), 23: ("italic",), 24: ("underline",), 27: ("reverse",), 29: ("strike",)}
 
 
 def fold(line: bytes) -> bytes:
-    """What a terminal would be showing: the text after the last carriage return (a progress bar's last state)."""
+    """A progress bar's last state: what follows the last carriage return, and before that what has other words.
+
+    A terminal would let each text overwrite the one before it; a log must not be able to hide a line that way.
+    """
     line = line.rstrip(b"\r\n")
-    return line[line.rfind(b"\r") + 1 :]
+    if b"\r" not in line:
+        return line
+    *before, last = line.split(b"\r")
+    states = {frozenset(_WORD.findall(one)): one for one in before}  # the last of each
+    seen = frozenset(_WORD.findall(last))
+    hidden = [state for words, state in states.items() if not words <= seen]
+    return b"\r".join([*hidden[:_STATES], last])
 
 
 def pieces(line: bytes, ascii_only: bool = False) -> Line:
@@ -41,10 +53,17 @@ def pieces(line: bytes, ascii_only: bool = False) -> Line:
             found.append((_visible(text[at : escape.start()], ascii_only), _words(style)))
         if escape["sgr"] is not None:
             _apply(escape["sgr"], style)
+        else:
+            found.append((_visible(escape[0], ascii_only), "dim"))
         at = escape.end()
     if at < len(text):
         found.append((_visible(text[at:], ascii_only), _words(style)))
     return found
+
+
+def harmless(text: str) -> str:
+    """What a run, a preset or a person wrote, as part of a line of the screen; as wide as it was."""
+    return text if text.isprintable() else _visible(text, ascii_only=False)
 
 
 def plain(line: bytes) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from oelm_core.small_files import open_plain_file
 from oelm_tui.logs.clean import fold, plain
 
 BLOCK = 256 * 1024
@@ -31,6 +32,8 @@ class LogLine:
     shown: bytes
     left_out: int = 0
     """Bytes of a very long line that are not shown."""
+    source: int = 0
+    """Which of several logs it is of."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class LogFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = 0
+        self.written = 0.0
+        """When it last changed, epoch seconds."""
         self._handle: int | None = None
         self._identity: tuple[int, int] | None = None
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
@@ -65,12 +70,12 @@ class LogFile:
             was_there = self._handle is not None
             self.close()
             return "missing" if not was_there else "restarted"
-        identity = (status.st_dev, status.st_ino)
+        identity, self.written = (status.st_dev, status.st_ino), status.st_mtime
         if self._handle is None or identity != self._identity:
             first = self._identity is None
             self.close()
             try:
-                self._handle = os.open(self.path, os.O_RDONLY)
+                self._handle = open_plain_file(self.path)
             except OSError:
                 return "missing"
             self._identity, self.size = identity, status.st_size
@@ -97,28 +102,24 @@ class LogFile:
         self._blocks.clear()
 
     def last_page(self, rows: int) -> TextPage:
-        return self._page(self._lines_before(self.size, rows))
+        return self._page(self.lines_before(self.size, rows))
 
     def page_from(self, offset: int, rows: int, delta: int = 0) -> TextPage:
         """Rows lines from the line at `offset`, moved by `delta` lines; never past the last page."""
         start = self.line_start(min(offset, self.size))
         if delta < 0:
-            before = self._lines_before(start, -delta)
+            before = self.lines_before(start, -delta)
             start = before[0].start if before else 0
         elif delta > 0:
-            skipped = self._lines_from(start, delta + 1)
+            skipped = self.lines_from(start, delta + 1)
             start = skipped[-1].start if skipped else start
-        lines = self._lines_from(start, rows)
+        lines = self.lines_from(start, rows)
         if len(lines) < rows:
             return self.last_page(rows)
         return self._page(lines)
 
-    def page_around(self, offset: int, rows: int) -> TextPage:
-        """The line at `offset` a third of the way down."""
-        return self.page_from(offset, rows, -(rows // 3))
-
     def lines_at(self, starts: list[int]) -> list[LogLine]:
-        return [self._line(start, self._end_of(start)) for start in starts]
+        return [self._line(start, self.end_of(start)) for start in starts]
 
     def line_start(self, offset: int) -> int:
         return self._newline_before(offset) + 1
@@ -131,7 +132,7 @@ class LogFile:
         at_end = not lines or lines[-1].end >= self.size - 1
         return TextPage(tuple(lines), self.size, at_end)
 
-    def _lines_before(self, offset: int, count: int) -> list[LogLine]:
+    def lines_before(self, offset: int, count: int) -> list[LogLine]:
         """Up to `count` whole lines that end at or before `offset` (a line's start, or the end of the file)."""
         lines: list[LogLine] = []
         end = offset
@@ -147,11 +148,11 @@ class LogFile:
             end = start - 1
         return lines[::-1]
 
-    def _lines_from(self, offset: int, count: int) -> list[LogLine]:
+    def lines_from(self, offset: int, count: int) -> list[LogLine]:
         lines: list[LogLine] = []
         start = offset
         while len(lines) < count and start < self.size:
-            end = self._end_of(start)
+            end = self.end_of(start)
             lines.append(self._line(start, end))
             start = end + 1
         return lines
@@ -175,7 +176,7 @@ class LogFile:
             offset = number * BLOCK
         return -1
 
-    def _end_of(self, start: int) -> int:
+    def end_of(self, start: int) -> int:
         """Position of the newline that ends the line, or the file's end."""
         at = start
         while at < self.size:
@@ -207,6 +208,27 @@ class LogFile:
             return os.pread(self._handle, count, offset)
         except OSError:
             return b""
+
+
+def tail_bytes(
+    path: Path, rows: int, *, follow: bool, ended: Callable[[], bool], pause: float = 0.3
+) -> Iterator[bytes]:
+    """The file from its last `rows` lines on, byte for byte; with `follow` what is added, until `ended` says so."""
+    log = LogFile(path)
+    log.refresh()
+    page = log.last_page(rows) if rows else TextPage((), log.size, True)
+    position, last_look = page.top if page.lines else log.size, not follow
+    while True:
+        while position < log.size and (piece := log.bytes_at(position, BLOCK)):
+            yield piece
+            position += len(piece)
+        if last_look:
+            return
+        last_look = ended()
+        if not last_look:
+            time.sleep(pause)
+        if log.refresh() == "restarted":
+            position = 0
 
 
 def tail(path: Path, rows: int, *, follow: bool, ended: Callable[[], bool], pause: float = 0.3) -> Iterator[str]:

@@ -98,12 +98,51 @@ class Search:
         return starts
 
 
-def last_trouble(log: LogFile, within: int = 8 * SLICE) -> int | None:
+WINDOW = 8 * SLICE
+"""Bytes in which a traceback counts for more than a later line that names an error."""
+_LONG_TRACEBACK = 64 * 1024
+_TRACEBACK = b"Traceback (most recent call last)"
+
+
+class TroubleSearch:
+    """Looks for the newest error before a place, window by window towards the start of the file."""
+
+    def __init__(self, log: LogFile, before: int) -> None:
+        self.log = log
+        self._before = self._high = before
+        self.found: int | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.found is not None or self._high <= 0
+
+    @property
+    def share(self) -> float:
+        """How much of what is before the place has been looked at."""
+        return 1 - self._high / self._before if self._before else 1.0
+
+    def step(self) -> None:
+        low = self.log.line_start(max(0, self._high - WINDOW))
+        chunk = self.log.bytes_at(low, self._high - low)
+        for sign in (_TRACEBACK, b"Error", b"error:", b"Killed"):
+            at = chunk.rfind(sign)
+            if at >= 0:
+                self.found = low + chunk.rfind(b"\n", 0, at) + 1
+                if sign != _TRACEBACK and at < _LONG_TRACEBACK:
+                    self._look_above(low)
+                return
+        self._high = low
+
+    def _look_above(self, low: int) -> None:
+        """The error stands at the top of the window: its traceback may begin above it."""
+        start = self.log.line_start(max(0, low - _LONG_TRACEBACK))
+        at = self.log.bytes_at(start, low - start).rfind(_TRACEBACK)
+        if at >= 0:
+            self.found = self.log.line_start(start + at)
+
+
+def last_trouble(log: LogFile) -> int | None:
     """Where the newest error in the end of the log starts: a traceback if there is one, else a line naming an error."""
-    low = log.line_start(max(0, log.size - within))
-    chunk = log.bytes_at(low, log.size - low)
-    for sign in (b"Traceback (most recent call last)", b"Error", b"error:", b"Killed"):
-        found = chunk.rfind(sign)
-        if found >= 0:
-            return low + chunk.rfind(b"\n", 0, found) + 1
-    return None
+    search = TroubleSearch(log, log.size)
+    search.step()
+    return search.found

@@ -6,21 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oelm_core import formatting
+from oelm_core.changes import as_text, flattened
 from oelm_core.formatting import metric_value, p_number, p_value, relative, size, step_time
 from oelm_core.registry import method_name
+from oelm_core.report.answer import answers
 from oelm_core.report.cells import BORROWED, VERDICTS
 from oelm_core.report.notes import (
     contrast_lines,
     decide_line,
     is_borrowed,
+    pair_lines,
     result_notes,
     standing_verdict,
     step_time_gap,
 )
-from oelm_core.report.notes import verdict_lines as note_verdicts
 from oelm_core.report.translations import Translations
 from oelm_tui import glyphs
-from oelm_tui.render.config import as_text, flattened
 from oelm_tui.text import Line, Span, fit, heading, wrapped
 
 if TYPE_CHECKING:
@@ -76,14 +77,15 @@ def result_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
     return lines
 
 
-def verdict_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
-    """What was found comes first: each target's verdict with its reason, and what would decide the open ones."""
+def answer_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
+    """The answer comes first: each arm's in a line, coloured by its verdict, and what would decide the open ones."""
     lines: list[Line] = []
     shown = {arm.id for arm in arms}
-    for line in note_verdicts(group, Translations()):
+    for line in answers(group, Translations()):
         if line.name in shown:
-            role = VERDICT_ROLES[line.verdict] if line.verdict else "faint"
-            lines += wrapped(f"{_sign(line.verdict)}{line.name}: {line.text}", width, role, indent="")
+            role = VERDICT_ROLES[line.verdict] if line.verdict else "label"
+            words = f"{_sign(line.verdict)}{line.name}: {line.text}".replace(BORROWED, glyphs.signs.borrowed)
+            lines += wrapped(words, width, f"{role}|bold", indent="")
     decide = decide_line(group, Translations())
     if decide:
         lines += wrapped(decide, width, "label", indent="")
@@ -93,10 +95,10 @@ def verdict_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
 def word_lines(group: Group, arms: Sequence[Arm], width: int) -> list[Line]:
     """What the statistics say in words, what the numbers rest on, and what is missing."""
     lines: list[Line] = []
+    about = {line.name: line.text for line in pair_lines(group, Translations())}
     for arm in arms:
-        pair = group.pair(arm.id)
-        if pair is not None and pair.words:
-            lines += wrapped(f"{arm.id}: {pair.words}", width, "")
+        if about.get(arm.id):
+            lines += wrapped(f"{arm.id}: {about[arm.id]}", width, "")
         for missing in arm.missing[:3]:
             lines += wrapped(f"{arm.id}: {missing}", width, "faint")
     for line in contrast_lines(group):
@@ -159,7 +161,12 @@ def _title(arm: Arm, number: int) -> list[Span]:
 
 
 def _metric(group: Group, arm: Arm) -> list[Span]:
-    return [(_spread(arm.metric, lambda v: metric_value(group.metric, v, unit=True)), "label")]
+    if arm.metric is None:
+        return [("", "")]
+    text = formatting.with_spread(
+        arm.metric.mean, arm.metric.std, lambda value: metric_value(group.metric, value, unit=True)
+    )
+    return [(text.replace("±", glyphs.signs.spread), "label")]
 
 
 def _gap(group: Group, pair: Pair | None) -> list[Span]:
@@ -232,7 +239,10 @@ _MEASURED = (
 def _measured(one: _Measured, arms: Sequence[Arm], pairs: Sequence[Pair | None]) -> tuple[str, Cells]:
     cells: Cells = []
     for arm, pair in zip(arms, pairs, strict=True):
-        cell = [(_spread(arm.measures.get(one.key), one.show), "")]
+        found = arm.measures.get(one.key)
+        cell = [(_spread(found, one.show), "")]
+        if found is not None and arm.metric is not None and found.n < arm.metric.n:  # not all of the column's runs
+            cell.append((f" ({found.n} of {arm.metric.n} runs)", "faint"))
         value = getattr(pair, one.change, None) if pair is not None and one.change else None
         if pair is not None and value is not None:
             value = -value if one.change == "parameter_saving" else value
@@ -244,6 +254,4 @@ def _measured(one: _Measured, arms: Sequence[Arm], pairs: Sequence[Pair | None])
 def _spread(measure: Measure | None, show: Callable[[float], str]) -> str:
     if measure is None:
         return ""
-    tiny = measure.std is not None and measure.std < 1e-3 * abs(measure.mean)  # no "87,874 ± 0", no "1.0 MiB ± 35 B"
-    text = show(measure.mean) if tiny else formatting.with_spread(measure.mean, measure.std, show)
-    return text.replace("±", glyphs.signs.spread)
+    return formatting.measured(measure.mean, measure.std, show).replace("±", glyphs.signs.spread)

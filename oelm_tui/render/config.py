@@ -5,47 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from oelm_core.changes import as_text, differences, flattened
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.text import Line, heading, named, named_lines, wrapped
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
-
-_LABELS = frozenset({"id", "title", "about", "baseline", "published", "target", "family", "seed"})
-
-
-def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"train": {"lr": 1}}` -> `{"train.lr": 1}`."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            found.update(flattened(value, f"{prefix}{key}."))
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
-
-
-def differences(config: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Settings that differ, as (here, there); labels, stories and published figures left out."""
-    mine, theirs = (
-        {key: value for key, value in flattened(each).items() if key.partition(".")[0] not in _LABELS}
-        for each in (config, other)
-    )
-    keys = sorted(set(mine) | set(theirs))
-    return {key: (mine.get(key), theirs.get(key)) for key in keys if mine.get(key) != theirs.get(key)}
-
-
-def as_text(value: Any) -> str:
-    """A setting as one would write it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, list):
-        return "[" + ", ".join(as_text(item) for item in value) + "]"
-    return str(value)
 
 
 def config_lines(view: RunView, catalogue: Catalogue | None, baseline: RunView | None, width: int) -> list[Line]:

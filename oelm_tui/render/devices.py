@@ -1,187 +1,264 @@
-"""The cards and the machine: a line or two for the strip, and the Devices pane with history and processes."""
+"""The Devices pane: every card with meters, history, heat, power against its cap, and the processes on it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 
 from oelm_core import formatting
-from oelm_core.devices.card import Card
-from oelm_core.runs.folder import RUN_ID
+from oelm_core.devices.card import Card, CardProcess
 from oelm_tui import glyphs
-from oelm_tui.glyphs import bar, sparkline
+from oelm_tui.glyphs import sparkline
+from oelm_tui.render import levels
+from oelm_tui.render.levels import Level, meter
 from oelm_tui.snapshots.cards import DeviceHistory, Machine, key_of, owner_of
-from oelm_tui.text import Line, fit, heading
+from oelm_tui.text import Line, fit, heading, width_of
 
 if TYPE_CHECKING:
     from oelm_core.devices.machine import Disk, Memory
     from oelm_core.launch.remote_devices import RemoteCard
 
 OWNER_ROLES = {"free": "ok", "ours": "arm0", "other": "other", "suspect": "bad", "lost": "bad"}
+SIDE_BY_SIDE = 104
+"""Columns from which use and memory stand beside each other."""
 
 
-def device_lines(machine: Machine | None, history: DeviceHistory, names: dict[str, str], width: int) -> list[Line]:
+class Held(NamedTuple):
+    """A process and the card it is on."""
+
+    card: str
+    process: CardProcess
+
+
+@dataclass
+class DeviceText:
+    """The pane's lines, and which of them stand for a process."""
+
+    lines: list[Line] = field(default_factory=list)
+    held: dict[int, Held] = field(default_factory=dict)
+
+    def add_processes(self, cards: Sequence[Card], names: dict[str, str], width: int, now: float) -> None:
+        for card in cards:
+            for process in card.processes:
+                self.held[len(self.lines)] = Held(card.label, process)
+                which = card.label if len(cards) > 1 else ""
+                self.lines.append(_process(process, which, names, width, now))
+
+
+def device_text(
+    machine: Machine | None, history: DeviceHistory, names: dict[str, str], width: int, height: int = 0
+) -> DeviceText:
+    """Several lines a card; one line a card, and all processes below, where that would not fit into `height`."""
+    text = DeviceText()
     if machine is None:
-        return [[("Looking at the devices.", "faint")]]
-    lines: list[Line] = []
-    room = max(10, min(60, width - 46))
+        text.lines.append([("Looking at the devices.", "faint")])
+        return text
+    now = machine.here.t
     for card in machine.cards:
-        lines += _card_lines(card, history, names, room)
-    if machine.remote:
-        lines += [
-            heading("On other machines, as reported by the runs there"),
-            *(_remote(card, history, names, room) for card in machine.remote),
+        text.lines += _card_lines(card, history, names, width)
+        text.add_processes([card], names, width, now)
+        text.lines.append([])
+    ending = [*_remote_lines(machine, history, names, width), *_machine_lines(machine, history, width)]
+    if len(machine.cards) > 1 and 0 < height < len(text.lines) + len(ending):
+        owners = [owner_of(card).name for card in machine.cards]
+        longest = max(cell_len(names.get(name, name)) for name in owners)
+        text = DeviceText([_card_line(card, history, names, width, longest) for card in machine.cards])
+        models = Counter(card.name or "unknown" for card in machine.cards)
+        kinds = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in models.items())
+        text.lines.append([(f"      {kinds}", "faint")])
+        text.lines.append([])
+        if any(card.processes for card in machine.cards):
+            text.lines.append([(f"  GPU {'pid':>8}  {'memory':>6}  {'time':>6}  whose and what", "head")])
+            text.add_processes(machine.cards, names, width, now)
+            text.lines.append([])
+    text.lines += ending
+    if any(held.process.mine for held in text.held.values()):
+        text.lines += [
             [],
+            [("X ", "key"), ("ends your process under the cursor; a run saves a checkpoint first", "faint")],
         ]
-    here = machine.here
-    if here.driver_error:
-        lines += [[(_driver_problem(machine), "bad")], []]
-    elif not machine.cards:
-        lines += [[("No NVIDIA card here: runs use the processor.", "faint")], []]
-    lines.append(heading(here.host))
-    lines.append(_meter("CPU", here.cpu.utilisation / 100, history.use.get("cpu"), room, f"{here.cpu.cores} cores"))
-    total = formatting.size_short(here.memory.total)
-    lines.append(_meter("memory", _share(here.memory), history.memory.get("cpu"), room, f"of {total}"))
-    free = formatting.size_short(here.disk.free if here.disk else None)
-    lines.append(_meter("disk", _share(here.disk), None, room, f"{free} free"))
-    return lines
+    return text
 
 
-def _driver_problem(machine: Machine) -> str:
-    return f"cards: {machine.here.driver_error}" if machine.here.driver_error else ""
-
-
-def _share(part: Memory | Disk | None) -> float | None:
-    return part.used / part.total if part and part.total else None
-
-
-def _card_lines(card: Card, history: DeviceHistory, names: dict[str, str], room: int) -> list[Line]:
+def _card_lines(card: Card, history: DeviceHistory, names: dict[str, str], width: int) -> list[Line]:
     owner = owner_of(card)
     role = OWNER_ROLES[owner.kind]
     title: Line = [(f"GPU {card.label} ", "label"), (card.name or "", "faint"), (f"  {owner.kind}", role)]
     if owner.kind in ("ours", "other"):
         title.append((f": {names.get(owner.name, owner.name)}", role))
     if owner.kind == "lost":
-        return [title, [(f"  {glyphs.signs.bad} {owner.name}", "bad")], []]
-    share = None if card.utilisation is None else card.utilisation / 100
+        return [title, [(f"  {glyphs.signs.bad} {owner.name}", "bad")]]
     if card.suspect:
         title.append((f": {card.suspect}", "bad"))
-    lines = [title, _meter("use", share, history.use.get(key_of(card)), room, "")]
+    use = None if card.utilisation is None else card.utilisation / 100
     words = f"{formatting.size_short(card.memory_used)} of {formatting.size_short(card.memory_total)}"
-    lines.append(_meter("memory", card.memory_share, history.memory.get(key_of(card)), room, words))
-    heat = "?" if card.temperature is None else f"{card.temperature:.0f} C"
-    power = "?" if card.power is None else f"{card.power:.0f} W"
-    slowed = " slowed down by heat or power" if card.throttled else ""
-    lines.append([("  temp     ", "faint"), (f"{heat}, {power}", ""), (slowed, "wait")])
-    for process in card.processes:
-        user = names.get(process.run, process.run) if process.run else process.user or "?"
-        command = f"  {process.command}" if process.command else ""
-        lines.append(
-            [
-                (f"  pid {process.pid:<8}", "faint"),
-                (f"{formatting.size_short(process.memory):>7} ", ""),
-                (user, "arm0" if process.run else "other"),
-                (command, "faint"),
-            ]
-        )
-    return [*lines, []]
-
-
-def _remote(card: RemoteCard, history: DeviceHistory, names: dict[str, str], room: int) -> Line:
-    use = "  ? " if card.utilisation is None else f"{card.utilisation:3.0f} "
-    line: Line = [
-        (f"  {card.label:<16} ", "label"),
-        (f"{use}% ", ""),
-        (f"{formatting.size_short(card.memory_used):>7} ", ""),
+    return [
+        title,
+        *_pair(
+            _Meter("use", use, levels.of_use(use), "", history.use.get(key_of(card))),
+            _Meter(
+                "memory",
+                card.memory_share,
+                levels.of_memory(card.memory_share),
+                words,
+                history.memory.get(key_of(card)),
+            ),
+            width,
+        ),
+        *_power_lines(card, width),
     ]
+
+
+def _power_lines(card: Card, width: int) -> Iterator[Line]:
+    """Temperature and power, each with its level in words."""
+    heat = levels.of_heat(card.temperature)
+    degrees = "?" if card.temperature is None else f"{card.temperature:.0f} C"
+    line: Line = [("  temp   ", "faint"), (f"{degrees} {heat.word}".ljust(12), heat.role if heat.word else "")]
+    share = card.power / card.power_limit if card.power is not None and card.power_limit else None
+    level = levels.of_power(share)
+    line.append(("  power ", "faint"))
+    if share is not None:
+        line += [*meter(share, 10 if width >= 70 else 6, level.role), (" ", "")]
+    line.append((watts(card) + (f" {level.word}" if level.word else ""), level.role if level.word else ""))
+    slowed: Line = [(f"  {glyphs.signs.warn} slowed down by heat or power", "wait")] if card.throttled else []
+    if slowed and width_of((*line, *slowed)) > width:
+        yield line
+        line = []
+    yield line + slowed
+
+
+def watts(card: Card) -> str:
+    """212 of 230 W; without the cap where the card does not say."""
+    used = "?" if card.power is None else f"{card.power:.0f}"
+    return f"{used} of {card.power_limit:.0f} W" if card.power_limit else f"{used} W"
+
+
+class _Meter(NamedTuple):
+    name: str
+    share: float | None
+    level: Level
+    words: str
+    past: Sequence[float] | None = None
+
+    def line(self, room: int) -> Line:
+        """Name, bar, percent, words, and in what is left its history."""
+        percent = "  ?" if self.share is None else f"{self.share * 100:3.0f}"
+        line: Line = [(f"  {self.name:<6} ", "faint"), *meter(self.share, 12 if room >= 56 else 8, self.level.role)]
+        line.append((f" {percent} % ", ""))
+        line.append((self.level.word.ljust(4) + " ", self.level.role))
+        line.append((self.words, "faint"))
+        left = room - width_of(tuple(line)) - 2
+        if self.past and left >= 6:
+            line += [(" ", ""), (sparkline(list(self.past), min(left, len(self.past), 60)), "arm2")]
+        return line
+
+
+def _pair(first: _Meter, second: _Meter, width: int) -> Iterator[Line]:
+    """Beside each other where there is room, else below each other."""
+    if width >= SIDE_BY_SIDE:
+        half = width // 2
+        yield [*fit(tuple(first.line(half)), half), *second.line(width - half)]
+    else:
+        yield first.line(width)
+        yield second.line(width)
+
+
+def _card_line(card: Card, history: DeviceHistory, names: dict[str, str], width: int, longest: int) -> Line:
+    """All of a card in a line, for many cards on a low screen; the `longest` owner's name decides on the history."""
+    owner = owner_of(card)
+    role = OWNER_ROLES[owner.kind]
+    label = names.get(owner.name, owner.name)
+    line: Line = [(f"GPU {card.label} ", "label")]
+    if owner.kind == "lost":
+        return [*line, (f"{glyphs.signs.bad} {label}", "bad")]
+    use = None if card.utilisation is None else card.utilisation / 100
+    level = levels.of_use(use)
+    line += [*meter(use, 4 if width < 76 else 10, level.role)]
+    line.append((f" {'?' if use is None else f'{card.utilisation:.0f}'}%".rjust(5) + " ", level.role))
+    memory = levels.of_memory(card.memory_share)
+    if width >= 76:
+        line += [*meter(card.memory_share, 6, memory.role), (" ", "")]
+    words = f"{formatting.size_short(card.memory_used)} of {formatting.size_short(card.memory_total)}"
+    line.append((words.rjust(14) + memory.sign + " ", memory.role if memory.word else ""))
+    heat = levels.of_heat(card.temperature)
+    degrees = "?" if card.temperature is None else f"{card.temperature:.0f}"
+    line.append((f"{degrees}C{heat.sign}".rjust(5) + " ", heat.role if heat.word else ""))
+    if width >= 70:
+        power = watts(card)
+        line.append((power.rjust(12) + " ", "wait" if card.throttled else "faint"))
     past = history.use.get(key_of(card))
-    if past:
-        line.append((sparkline(list(past), min(room // 2, len(past))), "arm2"))
+    room = min(40, width - width_of(tuple(line)) - longest - 3)
+    if room >= 8:
+        line += [(sparkline(list(past or ()), room), "arm2"), (" ", "")]
+    return [*line, (label, role)]
+
+
+def _process(one: CardProcess, card: str, names: dict[str, str], width: int, now: float) -> Line:
+    """Pid, memory, how long it has been there, whose it is, and what it is."""
+    ran = formatting.duration(now - one.started) if one.started else "?"
+    run = names.get(one.run, one.run) if one.run else ""
+    whose = f"run {run}" if run else f"{one.user} (you)" if one.mine else one.user or "?"
+    line: Line = [
+        (f"  {card:<4}" if card else "  ", "label"),
+        (f"{one.pid:>8}" if card else f"pid {one.pid:<8}", "" if one.mine else "faint"),
+        (f"  {formatting.size_short(one.memory):>6}  {ran:>6}  ", ""),
+        (whose, "arm0" if run else "ok" if one.mine else "other"),
+    ]
+    room = width - width_of(tuple(line)) - 3
+    if one.command and room >= 8:
+        line += [("  ", ""), *fit((one.command, "faint"), room)]
+    return line
+
+
+def _remote_lines(machine: Machine, history: DeviceHistory, names: dict[str, str], width: int) -> list[Line]:
+    if not machine.remote:
+        return []
+    title = heading("On other machines, as reported by the runs there")
+    return [title, *(_remote(card, history, names, width) for card in machine.remote), []]
+
+
+def _remote(card: RemoteCard, history: DeviceHistory, names: dict[str, str], width: int) -> Line:
+    use = None if card.utilisation is None else card.utilisation / 100
+    level = levels.of_use(use)
+    line: Line = [(f"  {card.label:<16} ", "label"), *meter(use, 8, level.role)]
+    line.append((("  ? " if use is None else f" {use * 100:3.0f} ") + "% ", level.role))
+    line.append((f"{formatting.size_short(card.memory_used):>7} ", ""))
+    past = history.use.get(key_of(card))
+    if past and width >= 90:
+        line.append((sparkline(list(past), min(width // 4, len(past))), "arm2"))
     when = time.strftime(" %H:%M:%S", time.localtime(card.measured)) if card.measured else " no sample yet"
     name = owner_of(card).name
     return [*line, (f" {names.get(name, name)}", "arm0"), (when, "faint")]
 
 
-def _meter(name: str, share: float | None, past: Sequence[float] | None, room: int, words: str) -> Line:
-    percent = "  ?" if share is None else f"{share * 100:3.0f}"
-    line: Line = [(f"  {name:<8} ", "faint"), (bar(share, 10), "arm0"), (f" {percent} % ", "")]
-    if past:
-        line.append((sparkline(list(past), min(room, len(past))), "arm2"))
-    return [*line, (f" {words}", "faint")]
-
-
-def strip_lines(
-    machine: Machine | None, history: DeviceHistory | None, names: dict[str, str], width: int, rows: int
-) -> list[Line]:
-    """All cards in so many rows, each with as much detail as there is room for; the processor where there is none."""
-    if machine is None:
-        return [[(" looking for devices", "faint")]]
-    cards = (*machine.cards, *machine.remote)
-    if not cards:
-        return [_processor(machine, width)]
-    per_row = -(-len(cards) // rows)
-    for detail in (4, 3, 2, 1, 0):
-        parts = [_card(card, detail, names, history) for card in cards]
-        column = max(sum(cell_len(text) for text, _ in part) for part in parts) + (3 if detail else 2)
-        if column * per_row + 5 <= width:
-            break
-    lead = " GPU " if width >= 80 and machine.cards else " "
-    return [
-        [(lead, "faint"), *(span for part in parts[start : start + per_row] for span in fit(tuple(part), column))]
-        for start in range(0, len(parts), per_row)
-    ]
-
-
-def short_run(label: str) -> str:
-    """A run id as its preset; anything else as it is."""
-    named = RUN_ID.match(label)
-    return named["preset"] if named else label
-
-
-def _card(card: Card, detail: int, names: dict[str, str], history: DeviceHistory | None) -> Line:
-    """4: history and bars; 3: bar, use, memory, temperature, owner; 2: no bar; 1: use and owner; 0: index and use."""
-    owner = owner_of(card)
-    role = OWNER_ROLES[owner.kind]
-    use = "--" if card.utilisation is None else f"{card.utilisation:.0f}%"
-    if detail == 0:
-        return [(f"{card.label}:", "faint"), (use, role)]
-    label = names.get(owner.name) or short_run(owner.name)
-    line: Line = [(f"{card.label} ", "faint")]
-    if owner.kind == "lost":
-        return [*line, (f"{glyphs.signs.bad} {label[: 8 * detail]}", "bad")]
-    if detail == 4 and history is not None:
-        line.append((sparkline(list(history.use.get(key_of(card), ())), 12), role))
-    elif detail >= 3:
-        line.append((bar(None if card.utilisation is None else card.utilisation / 100, 8), role))
-    line.append((use.rjust(5 if detail >= 3 else 4), role))
-    if detail == 4 and card.memory_total is not None:
-        line.append((f" {bar(card.memory_share, 6)}", "faint"))
-    if detail >= 2:
-        used = formatting.size_short(card.memory_used)
-        if card.memory_total is not None:  # another machine's card says only what the run holds
-            used = used.removesuffix("G") + "/" + formatting.size_short(card.memory_total).replace(".0G", "G")
-        line.append((f" {used}".ljust(9), ""))
-    if detail >= 3 and card.temperature is not None:
-        degree = "C" if glyphs.signs.ascii_only else "°"
-        line.append((f" {card.temperature:.0f}{degree}", "faint"))
-    return [*line, (f" {label}", role)]
-
-
-def _processor(machine: Machine, width: int) -> Line:
-    size = 8 if width >= 100 else 4
+def _machine_lines(machine: Machine, history: DeviceHistory, width: int) -> Iterator[Line]:
     here = machine.here
-    use, memory, disk = here.cpu.utilisation / 100, _share(here.memory), _share(here.disk)
-    line: Line = [(" CPU ", "faint"), (bar(use, size), "arm0"), (f" {use * 100:3.0f}%", "")]
-    if width >= 80:
-        line.append((f" of {here.cpu.cores} cores", "faint"))
-    if memory is not None:
-        total = f" of {formatting.size_short(here.memory.total)}" if width >= 80 else ""
-        line += [("   memory ", "faint"), (bar(memory, size), "arm2"), (f" {memory * 100:3.0f}%{total}", "")]
-    if here.disk and width >= 70:
-        low = disk is not None and disk > 0.95
-        line += [("   disk ", "faint"), (f"{formatting.size_short(here.disk.free)} free", "bad" if low else "")]
-    problem = _driver_problem(machine)
-    return [*line, ("   " + (problem or ("no GPU" if width >= 90 else "")), "bad" if problem else "faint")]
+    if here.driver_error:
+        yield [(driver_problem(machine), "bad")]
+        yield []
+    elif not machine.cards:
+        yield [("No NVIDIA card here: runs use the processor.", "faint")]
+        yield []
+    yield heading(here.host)
+    use, memory, disk = here.cpu.utilisation / 100, share_of(here.memory), share_of(here.disk)
+    total = formatting.size_short(here.memory.total)
+    yield from _pair(
+        _Meter("CPU", use, levels.of_use(use), f"{here.cpu.cores} cores", history.use.get("cpu")),
+        _Meter("memory", memory, levels.of_memory(memory), f"of {total}", history.memory.get("cpu")),
+        width,
+    )
+    free = formatting.size_short(here.disk.free if here.disk else None)
+    yield _Meter("disk", disk, levels.of_disk(disk), f"{free} free").line(width)
+
+
+def driver_problem(machine: Machine) -> str:
+    return f"cards: {machine.here.driver_error}" if machine.here.driver_error else ""
+
+
+def share_of(part: Memory | Disk | None) -> float | None:
+    return part.used / part.total if part and part.total else None

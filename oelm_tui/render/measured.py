@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from oelm_core import formatting
 from oelm_core.method.facts import Census, Orthogonality
-from oelm_core.runs.schema import Attempt, FrozenProof, PeakMemory, Result, Sample, Seconds, StepTiming
+from oelm_core.runs.schema import Attempt, FrozenProof, Notice, PeakMemory, Result, Sample, Seconds, StepTiming
 from oelm_tui import glyphs
 from oelm_tui.glyphs import bar
 from oelm_tui.snapshots.detail import Detail
@@ -21,7 +21,13 @@ def timing_lines(detail: Detail) -> list[Line]:
     if not lines:
         when = "come when the run ends" if detail.view.is_live else "were not written: it ended before its last step"
         lines = [*_live_timing(detail.view), [], [(f"The protocol's figures {when}.", "faint")]]
-    return lines + _attempt_lines(detail.attempts)
+    return lines + _attempt_lines(detail.attempts) + _notice_lines(detail.notice)
+
+
+def _notice_lines(notice: Notice | None) -> list[Line]:
+    if notice is None or not (notice.command or notice.problem):
+        return []
+    return [[], heading("Its end"), named("notify", notice.problem or "done", role="bad" if notice.problem else "ok")]
 
 
 def _result_lines(result: Result) -> list[Line]:

@@ -1,15 +1,15 @@
-"""The presets as a tree in rows: family, data set, arms, each with its mark, our best result and the published one."""
+"""The presets as a tree in rows: family, data set, arms, each with its mark, our mean result and the published one."""
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from oelm_core import formatting
 from oelm_core.data.sets import set_title
-from oelm_core.metric import metric_named
 from oelm_core.registry import FAMILIES, method_name
 from oelm_core.runs.status import LIVE
 from oelm_tui import glyphs
@@ -17,13 +17,13 @@ from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.text import Column, Row, Span
 
 if TYPE_CHECKING:
-    from oelm_core.config import Experiment
+    from oelm_core.config import Experiment, Study
     from oelm_core.config.catalogue import Catalogue
 
 COLUMNS = (
     Column("name", "preset", 23, grow=True, keep=100),
     Column("seeds", "n", 2, right=True, keep=10),
-    Column("best", "best", 6, right=True, keep=50),
+    Column("mean", "mean", 6, right=True, keep=50),
     Column("published", "pub", 6, right=True, keep=40),
 )
 
@@ -33,31 +33,80 @@ class Tally:
     """What our runs of one preset say together."""
 
     live: int = 0
-    finished: int = 0
-    seeds: set[int] = field(default_factory=set)
-    best: float | None = None
+    changed: int = 0
+    """Finished ones with other settings than the preset's."""
+    by_seed: dict[int, float | None] = field(default_factory=dict)
+    """The result of each seed's newest finished run of the preset as it is."""
+
+    @property
+    def seeds(self) -> set[int]:
+        return set(self.by_seed)
+
+    @property
+    def mean(self) -> float | None:
+        """Over seeds: the luckiest one says little."""
+        values = [value for value in self.by_seed.values() if value is not None]
+        return statistics.fmean(values) if values else None
 
 
-def tallies(views: Iterable[RunView]) -> dict[str, Tally]:
-    """By lower-case preset id."""
+def tallies(views: Iterable[RunView], recipes: Mapping[str, str]) -> dict[str, Tally]:
+    """By lower-case preset id. `views` are the newest first, `recipes` the presets' own configuration hashes."""
     found: dict[str, Tally] = {}
     for view in views:
         run = view.run
-        tally = found.setdefault(run.preset.lower(), Tally())
+        name = run.preset.lower()
+        tally = found.setdefault(name, Tally())
         if run.state in LIVE:
             tally.live += 1
+        elif run.state == "finished" and run.config_hash != recipes.get(name, run.config_hash):
+            tally.changed += 1
         elif run.state == "finished":
-            tally.finished += 1
-            tally.seeds.add(run.seed)
-            value = run.metric_value
-            if value is not None and metric_named(run.metric_name).better(value, tally.best):
-                tally.best = value
+            tally.by_seed.setdefault(run.seed, run.metric_value)
     return found
 
 
-def tree_rows(catalogue: Catalogue, views: Sequence[RunView], is_open: set[str]) -> list[Row]:
+_known: list[tuple[Catalogue, dict[str, str]]] = []
+
+
+def recipes_of(catalogue: Catalogue) -> dict[str, str]:
+    """The configuration hash of every preset, by lower-case id; computed once a catalogue."""
+    if not _known or _known[0][0] is not catalogue:
+        from oelm_core.config import as_dict, config_hash
+
+        _known[:] = [(catalogue, {arm.id.lower(): config_hash(as_dict(arm)) for arm in catalogue.experiments.values()})]
+    return _known[0][1]
+
+
+def words_of(preset: Experiment | Study) -> str:
+    """Everything a preset or a study can be found by, lower-case."""
+    words = [preset.id, preset.title]
+    if isinstance(found := getattr(preset, "question", None), str):
+        return " ".join([*words, found]).lower()
+    arm: Experiment = preset  # type: ignore[assignment]
+    method = (arm.method.name, method_name(arm.method.name))
+    return " ".join(
+        [*words, arm.about, arm.family, arm.data.name, set_title(arm.data.name), *method, arm.model.name]
+    ).lower()
+
+
+def found_rows(catalogue: Catalogue, views: Sequence[RunView], text: str) -> list[Row]:
+    """The tree with only what has all these words, everything unfolded."""
+    words = text.lower().split()
+
+    def kept(presets: dict[str, Any]) -> dict[str, Any]:
+        return {name: one for name, one in presets.items() if all(word in words_of(one) for word in words)}
+
+    some = replace(catalogue, experiments=kept(catalogue.experiments), studies=kept(catalogue.studies), warnings=[])
+    opened = {"studies", *(f"family/{family}" for family in FAMILIES)}
+    opened |= {f"data/{one.family}/{one.data.name}" for one in some.experiments.values()}
+    return tree_rows(some, views, opened, recipes_of(catalogue))
+
+
+def tree_rows(
+    catalogue: Catalogue, views: Sequence[RunView], is_open: set[str], recipes: Mapping[str, str] | None = None
+) -> list[Row]:
     """`is_open`: keys of unfolded groups. Keys: `family/bert`, `data/bert/sst2`, `arm/sst2-oelm`, `study/demo`."""
-    counted = tallies(views)
+    counted = tallies(views, recipes_of(catalogue) if recipes is None else recipes)
     rows: list[Row] = []
     for family, sets in grouped(catalogue).items():
         key = f"family/{family}"
@@ -83,7 +132,8 @@ def tree_rows(catalogue: Catalogue, views: Sequence[RunView], is_open: set[str])
 def grouped(catalogue: Catalogue) -> dict[str, dict[str, list[Experiment]]]:
     """By family and data set, demo sets first; within a set what was published, then baselines, then the rest."""
     families: dict[str, dict[str, list[Experiment]]] = {}
-    ordered = sorted(catalogue.experiments.values(), key=lambda e: (e.family, not e.id.startswith("demo")))
+    place = {family: number for number, family in enumerate(FAMILIES)}
+    ordered = sorted(catalogue.experiments.values(), key=lambda e: (place[e.family], not e.id.startswith("demo")))
     for experiment in ordered:
         families.setdefault(experiment.family, {}).setdefault(experiment.data.name, []).append(experiment)
     for sets in families.values():
@@ -121,8 +171,9 @@ def _progress(live: bool, done: int, wanted: int) -> Span:
 
 
 def _arm(experiment: Experiment, tally: Tally) -> Row:
-    sign, role = _progress(tally.live > 0, tally.finished, 1)
-    name = (arm_name(experiment), "faint" if sign == glyphs.signs.never else "")
+    done = 2 if tally.seeds else 1 if tally.changed else 0
+    sign, role = _progress(tally.live > 0, done, 2)
+    name, method = arm_name(experiment)
     published = getattr(experiment.published, experiment.metric, None) if experiment.published else None
     return Row(
         f"arm/{experiment.id}",
@@ -130,10 +181,11 @@ def _arm(experiment: Experiment, tally: Tally) -> Row:
             "name": (
                 ("  ", ""),
                 (sign + " ", role),
-                name,
+                (name, ""),
+                (f" {method}" if method else "", "faint"),
             ),
             "seeds": (str(len(tally.seeds)) if tally.seeds else "", "faint"),
-            "best": formatting.metric_value(experiment.metric, tally.best) if tally.best is not None else "",
+            "mean": formatting.metric_value(experiment.metric, tally.mean) if tally.mean is not None else "",
             "published": (
                 formatting.metric_value(experiment.metric, published) if published is not None else "",
                 "faint",
@@ -142,15 +194,15 @@ def _arm(experiment: Experiment, tally: Tally) -> Row:
     )
 
 
-def arm_name(experiment: Experiment) -> str:
-    """Short within its group: `sst2-oelm` and `demo-bert-oelm` are `oelm`; numbered ids get their method's name."""
+def arm_name(experiment: Experiment) -> tuple[str, str]:
+    """Short within its group: `sst2-oelm` and `demo-bert-oelm` are `oelm`; numbered ids go with their method's name."""
     name = experiment.id
     for known in (experiment.data.name.lower(), f"demo-{experiment.family}"):
         rest = name[len(known) + 1 :]
         if name.lower().startswith(f"{known}-") and not rest.isdigit():
-            return rest
+            return rest, ""
     numbered = name.rpartition("-")[2].isdigit()
-    return f"{name} {method_name(experiment.method.name)}" if numbered else name
+    return name, method_name(experiment.method.name) if numbered else ""
 
 
 def _study(name: str, arms: Sequence[str], seeds: Sequence[int], counted: dict[str, Tally]) -> Row:
@@ -161,7 +213,7 @@ def _study(name: str, arms: Sequence[str], seeds: Sequence[int], counted: dict[s
     share = f"{done}/{wanted}" if done else ""
     return Row(
         f"study/{name}",
-        {"name": ((" ", ""), (sign + " ", role), (name, "" if done else "faint")), "best": (share, "faint")},
+        {"name": ((" ", ""), (sign + " ", role), (name, "")), "mean": (share, "faint")},
     )
 
 

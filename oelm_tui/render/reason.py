@@ -56,7 +56,7 @@ REASONS = {
         "Free some space (old checkpoints: delete finished runs), then resume: the previous checkpoint is whole.",
     ),
     "signal": ReasonWords("killed by a signal", f"Something killed it from outside. {_RESUME}"),
-    "error": ReasonWords("", "The traceback below says where. After fixing the cause, resume."),
+    "error": ReasonWords("", "After fixing the cause, resume."),
     "user": ReasonWords("", "Somebody stopped it. Resume continues from its checkpoint."),
 }
 LOST = f"Its processes are gone without a word (a reboot, or kill -9). {_RESUME}"
@@ -74,6 +74,8 @@ def reason_lines(detail: Detail, width: int, ascii_only: bool = False) -> list[L
     if run.message:
         lines += wrapped(run.message, width)
     advice = LOST if run.state == "lost" else words.advice
+    if run.reason == "error" and any(b"Traceback" in raw for raw in detail.trouble):
+        advice = f"The traceback below says where. {advice}"
     if advice:
         lines += [[], heading("What to do"), *wrapped(advice, width)]
     lines += [[], heading("How it ended"), named("step", f"{run.step} of {run.total or '?'}")]

@@ -18,20 +18,28 @@ from oelm_tui.run_filter import Query
 from oelm_tui.snapshots.run_view import PASSING, RunView
 from oelm_tui.text import Cell, Column, Line, Row
 
+LOSS = 16
+"""Columns of a loss's little curve."""
 COLUMNS = (
-    Column("state", "", 1, keep=200),
-    Column("preset", "preset", 18, keep=190, grow=True),
-    Column("method", "method", 11, keep=90),
-    Column("seed", "seed", 4, right=True, keep=70),
-    Column("dev", "dev", 4, keep=40),
-    Column("step", "step", 11, right=True, keep=150),
-    Column("rate", "rate", 8, right=True, keep=20),
-    Column("left", "left", 6, right=True, keep=80),
-    Column("metric", "best", 11, right=True, keep=120),
-    Column("age", "age", 4, right=True, keep=30),
-    Column("remark", "", 14, keep=60, grow=True),
-    Column("flag", "", 1, keep=180),
+    Column("state", "", 1, keep=200, about="state, as a sign"),
+    Column("preset", "preset", 18, keep=190, grow=True, about="the name given to it, its preset"),
+    Column("changed", "changed", 16, keep=100, grow=True, optional=True, about="settings that are not the preset's"),
+    Column("method", "method", 11, keep=90, about="method"),
+    Column("seed", "seed", 4, right=True, keep=95, about="seed"),
+    Column("dev", "dev", 4, keep=40, about="device"),
+    Column("step", "step", 11, right=True, keep=150, about="step, of how many"),
+    Column("rate", "rate", 8, right=True, keep=20, optional=True, about="steps a second, or seconds a step"),
+    Column("left", "left", 6, right=True, keep=80, optional=True, about="time left"),
+    Column("took", "took", 6, right=True, keep=15, optional=True, about="how long it took"),
+    Column("metric", "best", 11, right=True, keep=120, about="best validation value"),
+    Column("loss", "loss", LOSS, keep=10, optional=True, about="how the training loss went"),
+    Column("age", "age", 4, right=True, keep=30, about="when it was launched"),
+    Column("tags", "tags", 10, keep=50, grow=True, optional=True, about="tags"),
+    Column("remark", "", 14, keep=60, grow=True, about="why it stands where it stands; its note"),
+    Column("flag", "", 1, keep=180, about="whether it needs a look"),
 )
+FIXED = ("state", "preset", "flag")
+"""Columns that are always there."""
 SORTS = ("state", "created", "preset", "metric", "left", "step")
 _STATE_ORDER = {
     state: place
@@ -52,8 +60,30 @@ def remark(view: RunView) -> Cell:
         return (run.message or run.state, "wait")
     if run.state == "stopped" and run.reason not in (None, "user"):
         return (run.message or str(run.reason), "faint")
-    words = " ".join([*(f"#{tag}" for tag in view.notes.tags), view.notes.note])
-    return (words, "faint")
+    if run.unreadable:
+        return (run.unreadable, "bad")
+    return (view.notes.note, "faint")
+
+
+def rate_of(view: RunView) -> Cell:
+    """Of a live run its pace; of one that went through in one go, that of the whole."""
+    run = view.run
+    if view.pace is not None or not view.took or run.state != "finished" or run.attempt > 1:
+        return formatting.rate(view.pace)
+    return (formatting.rate(run.step / view.took), "faint")
+
+
+def loss_curve(losses: Sequence[float]) -> str:
+    """The loss as little columns: the greatest fills one, the least still shows."""
+    if len(losses) < 2:
+        return ""
+    low, high = min(losses), max(losses)
+    span = (high - low) or 1.0
+    return glyphs.sparkline([0.15 + 0.85 * (loss - low) / span for loss in losses], len(losses), top=1.0)
+
+
+def name_cell(view: RunView) -> Cell:
+    return ((view.notes.name, ""), (f" {view.run.preset}", "faint")) if view.notes.name else (view.run.preset, "")
 
 
 def row_of(view: RunView, now: float) -> Row:
@@ -68,20 +98,23 @@ def row_of(view: RunView, now: float) -> Row:
     if run.metric_value is not None:
         arrow = glyphs.signs.up if metric_named(run.metric_name).higher_is_better else glyphs.signs.down
         metric = f"{formatting.metric(run.metric_name, run.metric_value)} {arrow}"
-    left: Cell = (formatting.duration(view.left), "") if not over else (formatting.duration(view.took), "faint")
     return Row(
         run.id,
         {
             "state": (glyphs.signs.state(run.state), role),
-            "preset": (run.preset, "faint" if over and run.state != "failed" else ""),
-            "method": method_name(run.method),
+            "preset": name_cell(view),
+            "method": (method_name(run.method), "faint"),
             "seed": str(run.seed),
             "dev": short_devices(run.devices) or "-",
             "step": (step if run.step or run.state != "queued" else "", ""),
-            "rate": formatting.rate(view.pace),
-            "left": left,
+            "rate": rate_of(view),
+            "left": "" if over else formatting.duration(view.left),
+            "took": (formatting.duration(view.took) if over else "", "faint"),
             "metric": metric,
             "age": (formatting.age(now - run.created) if run.created else "", "faint"),
+            "changed": (", ".join(view.changed), "accent"),
+            "loss": (loss_curve(view.losses), "arm0" if not over else "faint"),
+            "tags": (" ".join(f"#{tag}" for tag in view.notes.tags), "faint"),
             "remark": remark(view),
             "flag": (glyphs.signs.flag if view.needs_a_look else "", "bad"),
         },
@@ -91,26 +124,46 @@ def row_of(view: RunView, now: float) -> Row:
 
 def chosen(views: Sequence[RunView], query: Query, sort: str, descending: bool) -> list[RunView]:
     """Filtered and sorted; runs without a value for the sort key come last either way."""
-    found = [view for view in views if query.matches(view.fields())] if query.terms else list(views)
+    found = query.among(views)
     if sort in ("created", "age", ""):
         return found if descending or not sort else found[::-1]
     key: Callable[[RunView], Any] = _SORT_KEYS.get(sort, lambda view: view.run.preset.lower())
-    keyed = [(key(view), view) for view in found]
-    known = [pair for pair in keyed if pair[0] is not None]
-    known.sort(key=lambda pair: pair[0], reverse=descending)
-    return [view for _, view in known] + [view for value, view in keyed if value is None]
+    values = list(map(key, found))
+    if None in values:
+        last = [view for view, value in zip(found, values, strict=True) if value is None]
+        found = [view for view, value in zip(found, values, strict=True) if value is not None]
+        return sorted(found, key=key, reverse=descending) + last
+    return sorted(found, key=key, reverse=descending)
 
 
 _SORT_KEYS: dict[str, Callable[[RunView], Any]] = {
     "state": lambda view: _STATE_ORDER.get(view.run.state, 99),
+    "preset": lambda view: view.name.lower(),
+    "changed": lambda view: view.changed or None,
+    "tags": lambda view: view.notes.tags or None,
+    "loss": lambda view: view.losses[-1] if view.losses else None,
     "method": lambda view: view.run.method,
     "seed": lambda view: view.run.seed,
     "dev": lambda view: short_devices(view.run.devices),
     "step": lambda view: view.run.step,
     "rate": lambda view: view.pace,
     "left": lambda view: view.left,
+    "took": lambda view: view.took,
     "metric": lambda view: view.run.metric_value,
 }
+
+
+def ended_words(view: RunView) -> str:
+    """What a run came to, in a line for who waited for it."""
+    run = view.run
+    parts = [f"{run.preset} s{run.seed} {run.state}"]
+    if run.metric_value is not None:
+        parts.append(formatting.metric(run.metric_name, run.metric_value))
+    if run.state != "finished":
+        parts.append(f"step {formatting.count(run.step)} of {formatting.count(run.total) if run.total else '?'}")
+    if view.took:
+        parts.append(f"after {formatting.duration(view.took)}")
+    return ", ".join(parts)
 
 
 def headline(view: RunView, with_bar: bool = True) -> Line:
@@ -118,8 +171,8 @@ def headline(view: RunView, with_bar: bool = True) -> Line:
     run = view.run
     role = state_role(run.state)
     state = (words_for(run.reason).short if run.state == "failed" else "") or run.state
-    parts: Line = [(f" {glyphs.signs.state(run.state)} ", role), (f"{run.preset} ", "label")]
-    parts.append((f"{method_name(run.method)} s{run.seed} ", ""))
+    parts: Line = [(f" {glyphs.signs.state(run.state)} ", role), (f"{view.name} ", "label")]
+    parts.append((f"{method_name(run.method)} s{run.seed} ", "faint"))
     parts.append((f"{state} ", role))
     if run.total:
         share = run.step / run.total

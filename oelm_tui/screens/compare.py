@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,19 +12,18 @@ from textual.message import Message
 from textual.screen import Screen
 
 from oelm_core.data.sets import set_title
-from oelm_core.metric import metric_named
 from oelm_core.report import FORMATS, format_of_file, render
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings, hints
-from oelm_tui.charts.plot import PlotCurve
 from oelm_tui.render.comparison import (
+    answer_lines,
     difference_lines,
     fairness_lines,
     result_lines,
     shown_arms,
-    verdict_lines,
     word_lines,
 )
+from oelm_tui.render.seed_curves import arm_curves, curve_caption, curve_names
 from oelm_tui.screens.dialogs import Form
 from oelm_tui.snapshots.background import BackgroundThread
 from oelm_tui.snapshots.comparing import Compared, CompareRequest, Page, compare, pages
@@ -79,7 +77,7 @@ class Compare(Screen[None]):
             yield CurveChart(id="curves")
             with Vertical(id="fairness-box"):
                 yield ScrollLines(id="fairness")
-        yield Hints([action for action in hints("compare", "app") if action.name != "quit"])
+        yield Hints([])
 
     def on_mount(self) -> None:
         for name, title in PARTS:
@@ -169,7 +167,19 @@ class Compare(Screen[None]):
         bar = self.query_one(ActionTabs)
         turns = ("turn(-1)", "turn(1)") if place and self.size.width >= 80 else ()  # narrow: the footer says how
         bar.set_names(*turns, "dismiss")
+        self._show_hints()
         bar.set_lead([(" Compare ", "title"), (f"{name} ", "label"), (f"{place}", "accent"), (f"{base}  ", "faint")])
+
+    def _show_hints(self) -> None:
+        """Only of keys that do something here: turning where there are several tables, parts where they are tabs."""
+        idle = {"quit"}
+        idle |= set() if len(self._pages) > 1 else {"turn(-1)", "turn(1)"}
+        idle |= set() if self.has_class("-narrow") else {"part(1)"}
+        bar = self.query_one(Hints)
+        shown = [action for action in hints("compare", "app") if action.name not in idle]
+        if shown != bar.actions:
+            bar.actions = shown
+            bar.refresh()
 
     def _fill(self) -> None:
         if not self._pages:
@@ -182,10 +192,10 @@ class Compare(Screen[None]):
         if group is None:
             results.show([[(compared.problem or "nothing to compare", "bad")]])
             fairness.show([])
-            self.query_one(CurveChart).show([], "", False)
+            self.query_one(CurveChart).show()
             return
         width, arms = max(40, results.size.width), self.arms
-        lines = [*verdict_lines(group, arms, width), *result_lines(group, arms, width)]
+        lines = [*answer_lines(group, arms, width), *result_lines(group, arms, width)]
         hidden = len(group.arms) - len(arms)
         if hidden > 0:
             words = "1 more arm: o brings it in" if hidden == 1 else f"{hidden} more arms: o brings them in"
@@ -199,23 +209,13 @@ class Compare(Screen[None]):
         self._draw(group, arms)
 
     def _draw(self, group: Group, arms: list[Arm]) -> None:
-        names = [name for name in (group.metric, "loss", "train_loss") if any(name in arm.curves for arm in arms)]
         chart = self.query_one(CurveChart)
+        names = curve_names(group, arms)
         if not names:
-            chart.show([], "", False, "no evaluations recorded")
+            chart.show(below="no evaluations recorded")
             return
         name = names[self._quantity % len(names)]
-        drawn = []
-        for number, arm in enumerate(arms):
-            points = arm.mean_curve(name)
-            if points:
-                xs, ys = array("d", (p[0] for p in points)), array("d", (p[1] for p in points))
-                drawn.append(PlotCurve(arm.id, xs, ys, f"arm{number % 4}", glyphs.signs.arms[number % 4]))
-        titles = {"loss": "validation loss", "train_loss": "training loss"}
-        seeds = {seed for arm in arms for seed in arm.seeds}
-        of = f"seed {min(seeds)}" if len(seeds) == 1 else "mean over seeds"
-        below = f"v {names.index(name) + 1}/{len(names)}  {of}"
-        chart.show(drawn, titles.get(name, f"validation {name}"), metric_named(name).is_share, below)
+        chart.show(arm_curves(arms, name), below=curve_caption(arms, name, names, chart.view.log_y))
 
     def _show_part(self) -> None:
         for name, _ in PARTS:
@@ -304,10 +304,10 @@ class Compare(Screen[None]):
 
     def _write(self, comparison: Comparison, file_name: str) -> None:
         path = Path(file_name).expanduser()
-        text = render(comparison, format_of_file(file_name).name)
+        written = render(comparison, format_of_file(file_name).name)
         done = "replaced" if path.exists() else "wrote"
         try:
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(written.encode() if isinstance(written, str) else written)
         except OSError as error:
             self.app.say_from_thread(f"cannot write {path}: {error.strerror}", True)
             return
@@ -319,7 +319,7 @@ class Compare(Screen[None]):
             return
 
         def work() -> None:
-            text = render(comparison, "markdown")
+            text = str(render(comparison, "markdown"))
             self.app.call_from_thread(self.app.copy_to_clipboard, text)
             self.app.say_from_thread(f"Markdown copied, {len(text.splitlines())} lines", False)
 

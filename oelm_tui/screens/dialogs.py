@@ -1,8 +1,7 @@
-"""Small dialogs: a confirmation that says what will happen, a form of one or two fields, the help."""
+"""Small dialogs: a confirmation that says what will happen, a form of one or two fields."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,10 +13,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Label, Static
 
 from oelm_core.errors import LabError
-from oelm_tui.actions import ACTIONS, bindings, shown_key
-from oelm_tui.text import Line, heading
+from oelm_core.plain_text import visible
+from oelm_tui.actions import bindings
+from oelm_tui.screens.considered import Considered
 from oelm_tui.widgets.field import Field
-from oelm_tui.widgets.lines import ScrollLines
 
 if TYPE_CHECKING:
     from oelm_tui.app import OelmApp
@@ -28,32 +27,44 @@ class Dialog(Vertical):
 
     def __init__(self, title: str, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, classes="dialog")
-        self.border_title = Content(title)
+        self.border_title = Content(visible(title))
 
 
-class Confirm(ModalScreen[bool]):
-    """Says what will happen and asks. `y` or the button does it; anything else leaves things as they are."""
+class Confirm(Considered, ModalScreen[bool]):
+    """Says what will happen and asks. `letter` or the button does it; anything else leaves things as they are.
+
+    What cannot be undone has a letter of its own, so that no habit answers it.
+    """
 
     BINDINGS = bindings("question")
 
-    def __init__(self, title: str, what: Sequence[str], button: str, danger: bool = False) -> None:
+    def __init__(self, title: str, what: Sequence[str], button: str, letter: str = "y") -> None:
         super().__init__()
-        self._title, self._what, self._button, self._danger = title, what, button, danger
+        self._title, self._what, self._button, self._letter = title, what, button, letter
+        self._danger = letter != "y"
 
     def compose(self) -> ComposeResult:
         with Dialog(self._title):
             for words in self._what:
-                yield Static(words, markup=False)
+                yield Static("\n".join(map(visible, words.split("\n"))), markup=False)
             with Horizontal(classes="buttons"):
                 look: Literal["error", "primary"] = "error" if self._danger else "primary"
-                yield Button(f"{self._button} (y)", id="yes", variant=look, compact=True)
+                yield Button(f"{self._button} ({self._letter})", id="yes", variant=look, compact=True)
                 yield Button("Cancel (esc)", id="no", compact=True)
 
     def on_mount(self) -> None:
         self.query_one("#no" if self._danger else "#yes", Button).focus()
 
+    def action_answer(self, letter: str) -> None:
+        if letter == "n" or letter == self._letter:
+            self._answer(letter != "n")
+
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        self.dismiss(event.button.id == "yes")
+        self._answer(event.button.id == "yes")
+
+    def _answer(self, yes: bool) -> None:
+        if self.is_considered and self.is_current:
+            self.dismiss(yes)
 
 
 class Form(ModalScreen[dict[str, str] | None]):
@@ -79,7 +90,7 @@ class Form(ModalScreen[dict[str, str] | None]):
     def compose(self) -> ComposeResult:
         with Dialog(self._title):
             for name, label, value in self._fields:
-                yield Label(label, markup=False)
+                yield Label(visible(label), markup=False)
                 yield Field(value, id=name, compact=True, select_on_focus=False)
             if self._endings:
                 with Horizontal(classes="endings"):
@@ -115,47 +126,3 @@ class Form(ModalScreen[dict[str, str] | None]):
             self.app.say(str(error), bad=True)
             return
         self.dismiss(answer)
-
-
-class Help(ModalScreen[None]):
-    """All keys, made from the registry of actions."""
-
-    BINDINGS = bindings("help")
-
-    def compose(self) -> ComposeResult:
-        with Dialog("Keys (esc closes)", id="help"):
-            yield ScrollLines(id="keys")
-
-    def on_mount(self) -> None:
-        self.query_one(ScrollLines).focus()
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._fill)
-
-    def _fill(self) -> None:
-        text = self.query_one(ScrollLines)
-        text.show(help_lines(text.size.width))
-
-
-def help_lines(width: int = 80) -> list[Line]:
-    """Every action by group."""
-    groups: dict[str, list[Line]] = {}
-    for action in ACTIONS:
-        keys = " ".join(shown_key(key) for key in action.keys.split(","))
-        first, *more = textwrap.wrap(action.help, max(20, width - 28))
-        line: Line = [(f"  {keys:<11}", "key"), (f"{action.title:<14}", ""), (first, "faint")]
-        groups.setdefault(action.group, []).extend([line, *([(" " * 27 + rest, "faint")] for rest in more)])
-    lines: list[Line] = []
-    for title, group in groups.items():
-        lines += [heading(title), *group, []]
-    lines += [heading("The filter"), *_FILTER_HELP]
-    return lines
-
-
-_FILTER_HELP: list[Line] = [
-    [("  state:running,waiting    ", "key"), ("one of several states", "faint")],
-    [("  family:gpt method:oelm   ", "key"), ("all must hold; text by what it contains", "faint")],
-    [("  lr>=1e-3 step>10k seed:42", "key"), ("numbers, of any setting (train.lr or lr)", "faint")],
-    [("  -tag:old reason!=oom     ", "key"), ("not", "faint")],
-    [('  "tiny stories"           ', "key"), ("in id, title, method, data, tags and note", "faint")],
-]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -20,7 +20,16 @@ from oelm_core.errors import LabError
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings
 from oelm_tui.launch_form import LaunchForm, would_wait
-from oelm_tui.render.launch import DEVICE_COLUMNS, changed_lines, command_lines, device_rows, recipe_lines
+from oelm_tui.render.launch import (
+    DEVICE_COLUMNS,
+    changed_lines,
+    command_lines,
+    completion_lines,
+    device_rows,
+    recipe_lines,
+    run_lines,
+)
+from oelm_tui.screens.considered import Considered
 from oelm_tui.screens.dialogs import Confirm
 from oelm_tui.snapshots.background import BackgroundThread
 from oelm_tui.snapshots.cards import owner_of
@@ -31,11 +40,12 @@ from oelm_tui.widgets.bars import ActionTabs
 from oelm_tui.widgets.field import Field
 from oelm_tui.widgets.lines import ScrollLines
 from oelm_tui.widgets.row_table import RowTable
+from oelm_tui.widgets.settings_field import SettingsField
 
 if TYPE_CHECKING:
     from oelm_core.config import Experiment
     from oelm_core.estimate import Cost
-    from oelm_tui.app import OelmApp
+    from oelm_core.scaling import CardPlace
 
 
 class Tick(Checkbox):
@@ -53,26 +63,48 @@ class CostRequest:
     experiments: tuple[Experiment, ...]
     on: str
     views: tuple[RunView, ...] = field(default=(), compare=False)
+    place: CardPlace | None = None
+    """Of runs that take several cards."""
 
 
-CostAnswer = tuple[CostRequest, dict[str, "Cost"]]
+@dataclass(frozen=True)
+class CostAnswer:
+    """By id of the experiment: its cost, what is at its data.path, and why that would not do."""
+
+    request: CostRequest
+    costs: dict[str, Cost] = field(default_factory=dict)
+    looked: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
 
 
 def cost_of(request: CostRequest) -> CostAnswer:
-    """Reads earlier runs, so it is done in a thread."""
+    """Reads earlier runs and looks for the data, so it is done in a thread."""
+    from oelm_core.data.look import words_on
     from oelm_core.estimate import estimate
 
     runs = [view.run for view in request.views]
     paces = {view.id: view.pace for view in request.views if view.pace}
-    return request, {one.id: estimate(one, runs, request.on, paces) for one in request.experiments}
+    answer = CostAnswer(request, {one.id: estimate(one, runs, request.on, paces) for one in request.experiments})
+    if request.place is not None:
+        from oelm_core.scaling import outlook
+
+        for one in request.experiments:
+            answer.costs[one.id] = replace(answer.costs[one.id], together=outlook(one, runs, request.place))
+    for one in request.experiments:
+        try:
+            answer.looked[one.id] = words_on(one.data)
+        except LabError as error:
+            answer.problems[one.id] = str(error)
+        except OSError as error:
+            answer.problems[one.id] = f"data.path {one.data.path}: {error.strerror or error}."
+    return answer
 
 
-class Launch(Screen[bool | None]):
+class Launch(Considered, Screen[bool | None]):
     """Closes with True when something was launched."""
 
     BINDINGS = bindings("launch")
     AUTO_FOCUS = ""
-    app: OelmApp
 
     @dataclass
     class Costed(Message):
@@ -83,8 +115,7 @@ class Launch(Screen[bool | None]):
         self._arms, self._study = tuple(arms), study
         self._chosen: list[str] = ["auto"]
         self._problem = ""
-        self._request: CostRequest | None = None
-        self._costs: dict[str, Cost] = {}
+        self._known: CostAnswer | None = None
         self.thread: BackgroundThread[CostRequest, CostAnswer] = BackgroundThread(
             "cost", cost_of, lambda a: self.post_message(self.Costed(a)), on_error=lambda e: self.app.report_error(e)
         )
@@ -99,13 +130,13 @@ class Launch(Screen[bool | None]):
                 yield RowTable(DEVICE_COLUMNS, id="devices-choice")
                 with Horizontal(classes="row"):
                     with Vertical():
-                        yield Label("Seeds (3, 42-44)")
-                        yield Field(placeholder="the preset's own", id="seeds", compact=True)
+                        yield Label("Seeds")
+                        yield Field(placeholder="3, 42-44 or 42,77", id="seeds", compact=True)
                     with Vertical():
                         yield Label("Cards per run")
                         yield Field("1", id="per-run", compact=True)
-                yield Label("Settings (train.lr=1e-4 train.epochs=1)")
-                yield Field(id="settings", compact=True)
+                yield Label("Settings (lr=1e-4 epochs=1; tab completes)")
+                yield SettingsField(id="settings", compact=True)
                 yield Label("After run (optional)")
                 yield Field(placeholder="a run id or @last", id="after", compact=True)
                 yield Tick("Wait when the card is busy", True, id="wait", compact=True)
@@ -184,6 +215,9 @@ class Launch(Screen[bool | None]):
     def on_checkbox_changed(self) -> None:
         self._fill()
 
+    def on_descendant_focus(self) -> None:
+        self._fill()  # what the settings may be is shown while they are typed
+
     # What it means
 
     def _checked(self) -> list[Experiment]:
@@ -205,6 +239,9 @@ class Launch(Screen[bool | None]):
         width = max(30, text.size.width)
         found = self._checked()
         lines: list[Line] = []
+        field = self.query_one(SettingsField)
+        if field.has_focus:
+            lines += completion_lines(field.word, found or self._unchanged(), width)
         if self._problem:
             lines += [[(f"{glyphs.signs.bad} cannot be launched", "bad")], *wrapped(self._problem, width, "bad"), []]
         elif snapshot is not None and snapshot.catalogue is not None:
@@ -213,30 +250,50 @@ class Launch(Screen[bool | None]):
             no_card = snapshot.machine is not None and not snapshot.machine.cards
             auto = "Slurm's choice" if self._to_slurm else "the processor" if no_card else "the first free card"
             where = {"auto": auto, "cpu": "the processor"}.get(request.device, f"GPU {request.device}")
-            lines += [[(f"{runs} run{'s' * (runs != 1)} on {where}", "label")], []]
+            own = snapshot.catalogue.study(request.study).seeds if request.study else ()
+            lines += [[(f"{runs} run{'s' * (runs != 1)} on {where}", "label")]]
+            lines += [*run_lines(request, found, own, width), []]
             lines += changed_lines(request.settings, found)
-            costs = self._costs_of(found, snapshot)
-            for experiment in found:
-                lines += recipe_lines(experiment, costs.get(experiment.id), width)
-            lines += command_lines(request, width)
+            lines += [*command_lines(request, width), []]
+            known = self._known_of(found, snapshot)
+            for one in found:
+                name = one.id
+                looked, problem = known.looked.get(name, ""), known.problems.get(name, "")
+                lines += recipe_lines(one, known.costs.get(name), width, looked, problem)
         text.show(lines)
         self.query_one("#go", Button).disabled = bool(self._problem)
 
-    def _costs_of(self, found: list[Experiment], snapshot: LabSnapshot) -> dict[str, Cost]:
-        """Known costs; asks for them when something was changed."""
+    def _known_of(self, found: list[Experiment], snapshot: LabSnapshot) -> CostAnswer:
+        """What is known of costs and data; asks for it when something was changed."""
         cards = bool(snapshot.machine and snapshot.machine.cards)
         device = self.form().device
         on = "cpu" if device == "cpu" or (device == "auto" and not cards and not self._to_slurm) else "gpu"
-        request = CostRequest(tuple(found), on, snapshot.runs)
-        if request != self._request:
-            self._request, self._costs = request, {}
+        request = CostRequest(tuple(found), on, snapshot.runs, self._place() if on == "gpu" else None)
+        if self._known is None or request != self._known.request:
+            self._known = CostAnswer(request)
             self.thread.ask(request)
-        return self._costs
+        return self._known
+
+    def _place(self) -> CardPlace | None:
+        """Where runs that take several cards would be."""
+        if self.form().cards_per_run() == 1:
+            return None
+        from oelm_core.scaling import place_of
+
+        return place_of(self.form().request(), self._cards())
 
     def on_launch_costed(self, event: Costed) -> None:
-        if event.answer[0] == self._request:
-            self._costs = event.answer[1]
+        if self._known is not None and event.answer.request == self._known.request:
+            self._known = event.answer
             self._fill()
+
+    def _unchanged(self) -> list[Experiment]:
+        """The arms as their presets have them, while what is being typed cannot be read yet."""
+        catalogue = self.app.snapshot.catalogue if self.app.snapshot else None
+        try:
+            return replace(self.form(), settings="").request().experiments(catalogue) if catalogue else []
+        except LabError:
+            return []
 
     def on_unmount(self) -> None:
         self.thread.close()
@@ -244,8 +301,14 @@ class Launch(Screen[bool | None]):
     # Going
 
     def action_go(self) -> None:
+        if not self.is_considered:
+            self.app.say("nothing was started: that key came before the form was on the screen")
+            return
         if self._problem or not self._checked():
             self.app.say(self._problem or "the presets are still being read", bad=True)
+            return
+        if not self._to_slurm and self._known is not None and self._known.problems:
+            self.app.say(next(iter(self._known.problems.values())), bad=True)
             return
         others = self._others_cards()
         may_wait = self.query_one("#wait", Checkbox).value or self._to_slurm
@@ -282,13 +345,15 @@ class Launch(Screen[bool | None]):
         catalogue = self.app.snapshot.catalogue if self.app.snapshot else None
         if catalogue is None:
             return
+        app = self.app  # the form is gone before the thread is done, and then knows its app no more
 
         def work() -> None:
             folders = request.start(catalogue, request.command(), lambda _: None)
             words = folders[0].id if len(folders) == 1 else f"{len(folders)} runs"
-            self.app.say_from_thread(f"started {words}")
+            app.say_from_thread(f"started {words}")
+            app.call_from_thread(app.show_run, folders[0].id)
 
-        self.app.in_thread(work)
+        app.in_thread(work)
         self.dismiss(True)
 
     def action_copy(self) -> None:

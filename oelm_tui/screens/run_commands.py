@@ -15,6 +15,8 @@ WORDS = {
     "resume": "It continues in the same folder from its newest complete checkpoint, as a new attempt.",
     "delete": "Its folder, with metrics, samples and checkpoints, is removed. This cannot be undone.",
 }
+LETTERS = {"kill": "K", "delete": "D"}
+"""What answers the question before it, where that is not y."""
 NOT_SO = {
     "stop": "has already ended; only live runs can be stopped",
     "kill": "has already ended; only live runs can be killed",

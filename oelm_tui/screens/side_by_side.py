@@ -10,6 +10,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import Screen
 
+from oelm_core.plain_text import visible
 from oelm_core.runs.evaluations import read_samples
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Sample
@@ -41,7 +42,7 @@ class SideBySide(Screen[None]):
         with Horizontal():
             for number, (name, _) in enumerate(self._folders):
                 text = ScrollLines(id=f"side-{number}", classes="side")
-                text.border_title = Content(name)
+                text.border_title = Content(visible(name))
                 yield text
 
     def on_mount(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
+import statistics
 import time
 from array import array
 from collections.abc import Iterable, Sequence
@@ -150,6 +152,20 @@ class MetricsTail:
         self.lines = ([] if restarted else self.lines) + new
         del self.lines[: -self._kept]
         return self.lines
+
+
+SHAPE = 16
+"""Values that show how a loss went."""
+
+
+def shape_of_loss(path: Path) -> tuple[float, ...]:
+    """At most SHAPE values of the training loss from the first record to the last: means of neighbours, finite ones."""
+    pieces, piece = (2 * SHAPE, 1024) if _size(path) > 64 * 1024 else (2, 64 * 1024)
+    lines = {line.step: line for line in skim(path, pieces, piece) if line.kind == "train" and "loss" in line.values}
+    losses = [line.values["loss"] for _, line in sorted(lines.items()) if math.isfinite(line.values["loss"])]
+    count = min(SHAPE, len(losses))
+    ends = [len(losses) * number // count for number in range(count + 1)] if count else []
+    return tuple(round(statistics.fmean(losses[a:b]), 6) for a, b in itertools.pairwise(ends))
 
 
 def _size(path: Path) -> int:

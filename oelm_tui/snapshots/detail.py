@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from oelm_core.notify import notice_of
 from oelm_core.runs import attempts
+from oelm_core.runs.attempts import checkpoint_steps
 from oelm_core.runs.evaluations import read_samples
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.schema import Attempt, Checks, Record, Result, Sample
+from oelm_core.runs.schema import Attempt, Checks, Notice, Record, Result, Sample
 from oelm_tui.logs.reader import LogFile
 from oelm_tui.logs.search import last_trouble
 from oelm_tui.snapshots.columns import Columns, ColumnsReader
 from oelm_tui.snapshots.run_view import RunView
 
-KEPT = 6
+KEPT = 12
 """Runs whose columns and logs are kept open."""
 SAMPLES = 200
 
@@ -29,7 +31,7 @@ R = TypeVar("R", bound=Record)
 class DetailRequest:
     view: RunView
     others: tuple[RunView, ...] = ()
-    """Runs whose curves are wanted beside: the baseline."""
+    """Runs whose curves are wanted beside: the baseline, and those that are marked."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,10 @@ class Detail:
     trouble: tuple[bytes, ...] = ()
     """For a failed run: the log from a little before its traceback."""
     last_line: bytes = b""
+    checkpoints: tuple[int, ...] = ()
+    """Steps of those that are there."""
+    notice: Notice | None = None
+    """How the user's own command for its end went."""
     points: tuple[float, ...] = ()
     """Number of points and share of the files read when this was made: details with other numbers are not equal."""
     loading: bool = False
@@ -78,6 +84,8 @@ class DetailReader:
             self._when_changed(folder.samples, lambda: tuple(read_samples(folder.samples, SAMPLES))) or (),
             tuple(attempts.read_all(folder)),
             *self._log_end(view),
+            checkpoints=self._when_changed(folder.checkpoints, lambda: checkpoint_steps(folder)) or (),
+            notice=notice_of(folder) if not view.is_live else None,
             points=tuple(n for r in readers for n in (r.columns.size, r.columns.share)),
             loading=any(reader.behind for reader in readers),
         )

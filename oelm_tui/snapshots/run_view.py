@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,10 @@ class RunView:
     notes: Notes = field(default_factory=Notes)
     log: Path = Path()
     """Where its log is: Slurm's own for a job that ended before its worker could write one."""
+    changed: tuple[str, ...] = ()
+    """What it sets otherwise than its preset, in words: `lr 3e-3`."""
+    losses: tuple[float, ...] = ()
+    """The shape of its training loss, in a few values from its beginning to its end."""
 
     @property
     def id(self) -> str:
@@ -58,44 +62,79 @@ class RunView:
     def needs_a_look(self) -> bool:
         return self.alarm is not None and self.alarm.since > self.notes.seen
 
-    def fields(self) -> dict[str, Any]:
-        """What the filter language can ask about."""
-        run = self.run
-        known: dict[str, Any] = {}
-        for section, values in run.config.items():
-            if isinstance(values, dict):
-                known.update({name: value for name, value in values.items() if name not in ("name", "path")})
-                known.update({f"{section}.{name}": value for name, value in values.items()})
-        known |= {
-            "text": " ".join(
-                (run.id, run.method, run.dataset, str(run.setting("title", "")), *self.notes.tags, self.notes.note)
-            ),
-            "id": run.id,
-            "preset": run.preset,
-            "state": run.state,
-            "reason": run.reason,
-            "family": run.family,
-            "method": run.method,
-            "dataset": run.dataset,
-            "seed": run.seed,
-            "study": run.study,
-            "host": run.host,
-            "device": run.devices,
-            "step": run.step,
-            "total": run.total,
-            "tag": list(self.notes.tags),
-            "note": self.notes.note,
-            "launcher": run.launcher,
-            "needs": "look" if self.needs_a_look else "",
-        }
-        if run.metric_name:
-            known[run.metric_name] = known["metric"] = run.metric_value
+    @property
+    def name(self) -> str:
+        """What people call it: the name they gave it, else its preset."""
+        return self.notes.name or self.run.preset
+
+    def get(self, key: str) -> Any:
+        """What the filter language asks about, by name; settings as `train.lr` or `lr`, once run.json has been read."""
+        if (read := _FIELDS.get(key)) is not None:
+            return read(self)
+        if key in ("metric", self.run.metric_name):
+            return self.run.metric_value
+        config = self._config
+        section, _, name = key.partition(".")
+        if name:
+            values = config.get(section)
+            return values.get(name) if isinstance(values, dict) else None
+        if key not in ("name", "path"):
+            for values in config.values():
+                if isinstance(values, dict) and key in values:
+                    return values[key]
+        return None
+
+    @property
+    def _config(self) -> dict[str, Any]:
+        """As far as the sampling thread has read it: the screen waits for no disk."""
+        known: dict[str, Any] = self.run.__dict__.get("config", {})
+        return known
+
+    @property
+    def text(self) -> str:
+        """What free words are searched in, lower-case."""
+        known: str | None = self.__dict__.get("_text")
+        if known is None:
+            run, notes, config = self.run, self.notes, self._config
+            title = str(config.get("title", ""))
+            words = (run.id, run.method, run.dataset, title, notes.name, *notes.tags, notes.note, *self.changed)
+            known = " ".join(words).lower()
+            if config:
+                self.__dict__["_text"] = known
         return known
 
 
-def pace_of(lines: Sequence[MetricLine]) -> float | None:
-    """Steps a second from the newest records by the wall clock, or from the step time when there is only one."""
-    train = [line for line in lines if line.kind == "train"]
+_FIELDS: dict[str, Callable[[RunView], Any]] = {
+    "text": lambda view: view.text,
+    "id": lambda view: view.run.id,
+    "name": lambda view: view.name,
+    "preset": lambda view: view.run.preset,
+    "state": lambda view: view.run.state,
+    "reason": lambda view: view.run.reason,
+    "family": lambda view: view.run.family,
+    "method": lambda view: view.run.method,
+    "dataset": lambda view: view.run.dataset,
+    "seed": lambda view: view.run.seed,
+    "study": lambda view: view.run.study,
+    "host": lambda view: view.run.host,
+    "device": lambda view: view.run.devices,
+    "step": lambda view: view.run.step,
+    "total": lambda view: view.run.total,
+    "tag": lambda view: view.notes.tags,
+    "note": lambda view: view.notes.note,
+    "changed": lambda view: view.changed,
+    "launcher": lambda view: view.run.launcher,
+    "needs": lambda view: "look" if view.needs_a_look else "",
+}
+"""What a filter can ask of a run besides its settings and its metric."""
+
+
+def pace_of(lines: Sequence[MetricLine], since: float | None = None) -> float | None:
+    """Steps a second from the newest records by the wall clock, or from the step time when there is only one.
+
+    Only records after `since`, the start of the present attempt, count: nobody worked while the run was stopped.
+    """
+    train = [line for line in lines if line.kind == "train" and line.t >= (since or 0.0)]
     if len(train) >= 2:
         steps, seconds = train[-1].step - train[0].step, train[-1].t - train[0].t
         if steps > 0 and seconds > 0:
@@ -152,11 +191,13 @@ def view_of(
     now: float,
     log: Path | None = None,
     before: Alarm | None = None,
+    changed: tuple[str, ...] = (),
+    losses: tuple[float, ...] = (),
 ) -> RunView:
     live = run.state in ("running", "stopping")
-    pace = pace_of(lines) if live else None
+    pace = pace_of(lines, run.started) if live else None
     left = (run.total - run.step) / pace if pace and run.total and run.state == "running" else None
     took = (run.ended - run.started) if run.ended and run.started else None
     last = next((line for line in reversed(lines) if line.kind == "train"), None)
     alarm = lasting(before, alarm_of(run, lines, moved, now), notes.seen)
-    return RunView(run, pace, left, took, last, alarm, notes, log or run.folder.log)
+    return RunView(run, pace, left, took, last, alarm, notes, log or run.folder.log, changed, losses)

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from oelm_core.errors import LabError
+from oelm_core.changes import changed_settings
+from oelm_core.errors import LabError, Refused
 from oelm_core.launch import launcher
 from oelm_core.runs.folder import RUN_ID, RunFolder, read_record, write_record
 from oelm_core.runs.schema import MetricLine, Notes
 from oelm_core.runs.store import Run, list_runs, read_run
 from oelm_tui.snapshots.cards import Machine
-from oelm_tui.snapshots.columns import MetricsTail
+from oelm_tui.snapshots.columns import MetricsTail, shape_of_loss
 from oelm_tui.snapshots.run_view import RunView, view_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from oelm_core.launch.remote_devices import RemoteCard
 
 CONFIG_SECONDS = 0.05
-"""Reading configurations gets so much of each round until all are known."""
+"""Reading configurations gets so much of each round until all are known, and so do the shapes of losses."""
+MANY = 200
+LOSSES_EVERY = 10.0
+"""Seconds between two looks at the loss of a live run as a whole."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,11 @@ class _Known:
     moved: float = 0.0
     notes: Notes = field(default_factory=Notes)
     view: RunView | None = None
+    changed: tuple[str, ...] = ()
+    changed_by: int = 0
+    """The catalogue that said so."""
+    losses: tuple[float, ...] = ()
+    losses_at: float = 0.0
 
 
 class LabSampler:
@@ -100,6 +109,13 @@ class LabSampler:
         self._asked_newest = False
         self.seen: dict[str, float] = {}
         """Troubles seen on this screen only: in --readonly nothing is written."""
+        self.wants_losses = False
+        """Whether anybody sees the shapes of losses."""
+        self._presets: tuple[int, dict[str, dict[str, Any]]] = (0, {})
+        self._painted = False
+        self.when_known: Callable[[], object] = lambda: None
+        """Called when the configurations of all runs have been read, and again after many more."""
+        self._known_of = -MANY
 
     def sample(self) -> LabSnapshot:
         now = self.sources.now()
@@ -112,8 +128,11 @@ class LabSampler:
             problem = self.sources.trouble(runs)
         except (LabError, OSError) as error:
             runs, problem = (), str(error)
+        if self._painted:  # the first picture does not wait for it
+            self._read_configs(runs)
+            self._read_losses(runs, now)
+        self._painted = True
         views = tuple(self._view(run, now) for run in runs)
-        self._read_configs(runs)
         for gone in set(self._known) - {run.id for run in runs}:
             del self._known[gone]
         return LabSnapshot(now, views, self._machine(runs), self.catalogue, problem)
@@ -126,14 +145,50 @@ class LabSampler:
     def _read_configs(self, runs: Sequence[Run]) -> None:
         """Reads run.json here, a little each round, so that filter and launch form need not do it on the screen."""
         until = time.monotonic() + CONFIG_SECONDS
+        missing = False
         for run in runs:
-            known = self._known.get(run.id)
-            if known is None:
-                continue
+            known = self._known.setdefault(run.id, _Known())
             if known.config is None and time.monotonic() < until:
                 known.config = run.config
-            if known.config is not None:
-                run.__dict__.setdefault("config", known.config)  # it is written once: a newer Run has the same
+            if known.config is None:
+                missing = True
+                continue
+            run.__dict__.setdefault("config", known.config)  # it is written once: a newer Run has the same
+            if known.changed_by != id(self.catalogue) and self.catalogue is not None and time.monotonic() < until:
+                known.changed_by = id(self.catalogue)
+                preset = self._preset_config(run.preset)
+                known.changed = changed_settings(known.config, preset) if preset and not run.imported else ()
+
+        if not missing and self.catalogue is not None and not 0 <= len(runs) - self._known_of <= MANY:
+            self._known_of = len(runs)
+            self.when_known()
+
+    def _preset_config(self, name: str) -> dict[str, Any] | None:
+        """A preset as a run's configuration would have it; None for one that is no longer there."""
+        if self.catalogue is None:
+            return None
+        if self._presets[0] != id(self.catalogue):
+            self._presets = id(self.catalogue), {}
+        by_id = self._presets[1]
+        if name not in by_id:
+            from oelm_core.config import as_dict  # late: pydantic only when the catalogue is there anyway
+
+            found = self.catalogue.experiments.get(name)
+            by_id[name] = as_dict(found) if found is not None else {}
+        return by_id[name]
+
+    def _read_losses(self, runs: Sequence[Run], now: float) -> None:
+        """The shape of each run's loss, a few each round: once for a run that is over, now and then for a live one."""
+        if not self.wants_losses:
+            return
+        until = time.monotonic() + CONFIG_SECONDS
+        for run in runs:
+            known = self._known.setdefault(run.id, _Known())
+            if known.losses_at and (run.is_over or now - known.losses_at < LOSSES_EVERY):
+                continue
+            if time.monotonic() > until:
+                return
+            known.losses, known.losses_at = shape_of_loss(run.folder.metrics), now
 
     def _view(self, run: Run, now: float) -> RunView:
         known = self._known.setdefault(run.id, _Known())
@@ -141,7 +196,7 @@ class LabSampler:
         live = run.state in ("running", "stopping", "starting")
         metrics_mark = _mark(run.folder.metrics) if live else None
         seen = self.seen.get(run.id, 0.0)
-        marks = (run, notes_mark, metrics_mark, seen)
+        marks = (run, notes_mark, metrics_mark, seen, known.changed, known.losses)
         if known.view is not None and not live and _same(known.marks, marks):
             return known.view
         if run.step != known.step:
@@ -160,7 +215,9 @@ class LabSampler:
         known.marks = marks
         notes = msgspec.structs.replace(known.notes, seen=max(known.notes.seen, seen)) if seen else known.notes
         before = known.view.alarm if known.view is not None else None
-        known.view = view_of(run, known.lines, notes, known.moved, now, launcher.log_path(run), before)
+        known.view = view_of(
+            run, known.lines, notes, known.moved, now, launcher.log_path(run), before, known.changed, known.losses
+        )
         return known.view
 
 
@@ -185,12 +242,15 @@ def slurm_silence(runs: Sequence[Run]) -> str:
 
 
 def read_notes(run: Run) -> Notes:
-    return run.folder.read(Notes) or Notes()
+    """The run's notes; of a file that cannot be read, why not."""
+    return run.folder.read(Notes) or Notes(note=run.folder.unreadable(Notes) or "")
 
 
 def write_notes(run: Run, **changes: Any) -> None:
-    """Joins changes into notes.json; what other readers wrote there stays."""
+    """Joins changes into notes.json; what other readers wrote there stays, and so does what cannot be read."""
     path = run.folder.path / Notes.FILE
+    if problem := run.folder.unreadable(Notes):
+        raise Refused(f"{run.id}: {problem} Nothing is written over it; move it away.")
     changed = msgspec.structs.replace(read_notes(run), **changes)
     write_record(path, {**(read_record(path, dict) or {}), **msgspec.to_builtins(changed)})
 

@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.reactive import reactive
 
 from oelm_tui import glyphs
-from oelm_tui.actions import Action, actions_of
+from oelm_tui.actions import Action, actions_of, owner_of
 from oelm_tui.text import Line, Span
 from oelm_tui.widgets.lines import Lines
 
@@ -165,5 +165,4 @@ class Hints(Lines):
     async def on_click(self, event: events.Click) -> None:
         for start, end, action in self._places:
             if start <= event.x < end:
-                owner = "app" if action.where == "app" else "screen"
-                await self.app.run_action(f"{owner}.{action.name}", self.screen)
+                await self.app.run_action(action.name, owner_of(self.screen, action))

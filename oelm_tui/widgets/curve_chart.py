@@ -11,11 +11,13 @@ from textual.reactive import reactive
 
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings
-from oelm_tui.charts.plot import ChartView, Picture, PlotCurve, draw, x_bounds
+from oelm_tui.charts.grid import Placed, draw_grid
+from oelm_tui.charts.plot import ChartView, Panel, PlotCurve, draw, x_bounds
+from oelm_tui.charts.smooth import WEIGHTS
 from oelm_tui.text import Line
 from oelm_tui.widgets.lines import Lines
 
-SMOOTHINGS = (0.0, 0.6, 0.9, 0.97, 0.99)
+SMOOTHINGS = (None, *WEIGHTS)
 
 
 class CurveChart(Lines, can_focus=True):
@@ -30,21 +32,36 @@ class CurveChart(Lines, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self.curves: tuple[PlotCurve, ...] = ()
-        self._y_name, self._percent, self._below = "", False, ""
-        self._picture = Picture([])
+        self.panels: tuple[Panel, ...] = ()
+        self._below = ""
+        self._placed: list[Placed] = []
 
-    def show(self, curves: Sequence[PlotCurve], y_name: str, percent: bool, below: str = "") -> None:
-        """`below`: a line under the chart, what is being shown or still loading."""
-        self.curves, self._y_name, self._percent, self._below = tuple(curves), y_name, percent, below
+    @property
+    def curves(self) -> tuple[PlotCurve, ...]:
+        return tuple(curve for panel in self.panels for curve in panel.curves)
+
+    def show(self, *panels: Panel, below: str = "") -> None:
+        """One chart, or several in a grid. `below`: a line under them, what is being shown or still loading."""
+        self.panels, self._below = panels, below
         self.refresh()
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         rows, ascii_only = max(1, height - 1), glyphs.signs.ascii_only
-        self._picture = draw(
-            self.curves, self.view, width, rows, y_name=self._y_name, percent=self._percent, ascii_only=ascii_only
-        )
-        return [*self._picture.rows, [(self._below, "faint")]]
+        if len(self.panels) > 1:
+            drawn, self._placed = draw_grid(self.panels, self.view, width, rows, ascii_only=ascii_only)
+        else:
+            one = draw(self.panels[0] if self.panels else Panel(()), self.view, width, rows, ascii_only=ascii_only)
+            drawn, self._placed = one.rows, [Placed(0, one)]
+        return [*drawn, [(self._below, "faint")]]
+
+    @property
+    def _columns(self) -> int:
+        return self._placed[0].picture.columns if self._placed else 0
+
+    def _x_at(self, column: int) -> float:
+        """The x under a column of the widget."""
+        left, picture = max((one for one in self._placed if one.left <= column), key=lambda one: one.left)
+        return picture.x_of_column(column - left)
 
     def action_chart(self, what: str) -> None:
         view, bounds = self.view, x_bounds(self.curves, self.view)
@@ -69,7 +86,7 @@ class CurveChart(Lines, can_focus=True):
         view, span = self.view, high - low
         middle = view.cursor if view.cursor is not None else (low + high) / 2
         if what in ("cursor_left", "cursor_right"):
-            step = span / max(1, self._picture.columns)
+            step = span / max(1, self._columns)
             moved = (high if what == "cursor_left" else low) if view.cursor is None else middle
             moved += -step if what == "cursor_left" else step
             self.view = replace(view, cursor=min(high, max(low, moved)))
@@ -84,8 +101,8 @@ class CurveChart(Lines, can_focus=True):
         return max(low, whole[0]), min(high, whole[1])
 
     def on_click(self, event: events.Click) -> None:
-        if self._picture.columns:
-            self.view = replace(self.view, cursor=self._picture.x_of_column(event.x))
+        if self._columns:
+            self.view = replace(self.view, cursor=self._x_at(event.x))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         event.stop()
@@ -93,6 +110,6 @@ class CurveChart(Lines, can_focus=True):
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         event.stop()
-        if self._picture.columns and self.view.cursor is None:
-            self.view = replace(self.view, cursor=self._picture.x_of_column(event.x))
+        if self._columns and self.view.cursor is None:
+            self.view = replace(self.view, cursor=self._x_at(event.x))
         self.action_chart("zoom_in")

@@ -13,6 +13,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from oelm_tui.actions import bindings
+from oelm_tui.logs.clean import harmless
 from oelm_tui.palette import role_style
 from oelm_tui.text import Line
 
@@ -42,7 +43,7 @@ class LineWidget(Widget):
     def draw_line(self, line: Line, over: str = "") -> Strip:
         """As wide as the widget; the role `over` is laid over everything (a cursor)."""
         theme, base = self.app.current_theme, self.own_style
-        segments = [Segment(text, base + role_style(role, theme)) for text, role in line if text]
+        segments = [Segment(harmless(text), base + role_style(role, theme)) for text, role in line if text]
         strip = Strip(segments).adjust_cell_length(self.size.width, base)
         if not over:
             return strip
@@ -98,6 +99,13 @@ class ScrollLines(ScrollView, LineWidget, can_focus=True):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, classes=classes)
         self.shown: list[Line] = []
+        self._all: Sequence[Line] = ()
+        self._words: list[str] = []
+
+    def only(self, text: str) -> None:
+        """Shows only lines that have all these words, in any case; with none everything again."""
+        self._words = text.lower().split()
+        self.show(self._all)
 
     def action_move(self, lines: int) -> None:
         self.scroll_to(y=self.scroll_y + lines, animate=False)
@@ -107,6 +115,10 @@ class ScrollLines(ScrollView, LineWidget, can_focus=True):
 
     def show(self, lines: Sequence[Line]) -> None:
         """Replaces the text; repaints only when it changed."""
+        self._all = lines
+        if self._words:
+            said = [("".join(text for text, _ in line).lower(), line) for line in lines]
+            lines = [line for text, line in said if all(word in text for word in self._words)]
         if self.shown == lines:
             return
         self.shown = list(lines)

@@ -14,11 +14,13 @@ from textual.strip import Strip
 
 from oelm_tui import glyphs
 from oelm_tui.actions import bindings
-from oelm_tui.text import Cell, Column, Line, Row, fit, width_of
+from oelm_tui.text import Cell, Column, LazyRows, Line, Row, fit, width_of
 from oelm_tui.widgets.lines import LineWidget
 
 TOP = 1
 """Lines of the heading."""
+MEASURED = 60
+"""So many of the first rows, and those in view, say how wide columns have to be."""
 
 
 class RowTable(ScrollView, LineWidget, can_focus=True):
@@ -45,46 +47,59 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
     def __init__(self, columns: Sequence[Column], *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.columns = list(columns)
-        self.rows: list[Row] = []
+        self.rows: Sequence[Row] = []
+        self.keys: list[str] = []
         self.marked: set[str] = set()
         self.sorted_by = ""
         self.descending = False
         self.key: str | None = None
         """Of the row under the cursor."""
         self._layout: list[tuple[Column, int]] = []
+        self._natural: dict[str, int] = {}
+        self._drawn: dict[int, Row] = {}
+        """The rows that are on the screen, by their number."""
 
     # What it shows
 
     def set_rows(self, rows: Sequence[Row]) -> None:
         """Shows new rows; the cursor stays with its key, else near its place. Only changed lines are repainted."""
-        before, self.rows = self.rows, list(rows)
-        if len(before) != len(self.rows):
+        before = len(self.rows)
+        self.rows = rows if isinstance(rows, LazyRows) else list(rows)
+        self.keys = rows.keys if isinstance(rows, LazyRows) else [row.key for row in rows]
+        if before != len(self.rows):
             self.virtual_size = Size(self.size.width, len(self.rows) + TOP)
-        if self._lay_out():
-            self.refresh()
-        place = next((i for i, row in enumerate(self.rows) if row.key == self.key), None)
-        if place is None:
+        if self.key is not None and self.key in self.keys:
+            place = self.keys.index(self.key)
+        else:
             place = min(self.cursor, max(0, len(self.rows) - 1))
-        moved = place != self.cursor or self.key != (self.rows[place].key if self.rows else None)
-        if len(before) != len(self.rows) or moved:
+        key = self.keys[place] if self.rows else None
+        moved = place != self.cursor or self.key != key
+        if self._lay_out() or before != len(self.rows) or moved:
+            self._drawn.clear()
             self.refresh()
         else:
-            for number, (old, new) in enumerate(zip(before, self.rows, strict=True)):
-                if old is not new and old != new:
+            for number, old in list(self._drawn.items()):
+                if number < len(self.rows) and old != self.rows[number]:
                     self._refresh_row(number)
         if moved:
-            self.key = self.rows[place].key if self.rows else None
+            self.key = key
             self.set_reactive(RowTable.cursor, place)
             self._keep_in_view()
             self.post_message(self.Moved(self, self.key, by_hand=False))
 
+    def set_columns(self, columns: Sequence[Column]) -> None:
+        """Shows these columns from now on."""
+        self.columns = list(columns)
+        self._natural.clear()
+        self._lay_out()
+        self.refresh()
+
     def go_to(self, key: str) -> bool:
         """Puts the cursor on a key; False when it is not among the rows."""
-        for number, row in enumerate(self.rows):
-            if row.key == key:
-                self.cursor = number
-                return True
-        return False
+        if key not in self.keys:
+            return False
+        self.cursor = self.keys.index(key)
+        return True
 
     def can_mark(self, key: str) -> bool:
         return True
@@ -100,7 +115,7 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
         self.refresh()
 
     def watch_cursor(self, before: int, after: int) -> None:
-        self.key = self.rows[after].key if 0 <= after < len(self.rows) else None
+        self.key = self.keys[after] if 0 <= after < len(self.keys) else None
         self._refresh_row(before)
         self._refresh_row(after)
         self._keep_in_view()
@@ -151,12 +166,21 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
         self._keep_in_view()
 
     def _lay_out(self) -> bool:
-        """Widths for the rows at hand; True when they changed."""
-        growing = [column.key for column in self.columns if column.grow]
-        natural = {key: max((width_of(row.cells.get(key, "")) for row in self.rows), default=0) for key in growing}
-        layout = lay_out(self.columns, self.size.width - 2, natural)
+        """Widths for the rows at hand; True when they changed. A column grows with what is seen and never shrinks."""
+        top = round(self.scroll_y)
+        for row in (*self.rows[:MEASURED], *self.rows[max(MEASURED, top) : top + self.size.height]):
+            for key, width in row.widths.items():
+                if width > self._natural.get(key, -1):
+                    self._natural[key] = width
+        layout = lay_out(self.columns, self.size.width - 2, self._natural)
         changed, self._layout = layout != self._layout, layout
         return changed
+
+    def watch_scroll_y(self, before: float, after: float) -> None:
+        super().watch_scroll_y(before, after)
+        self._drawn.clear()
+        if round(after) + self.size.height > MEASURED and self._lay_out():
+            self.refresh()
 
     def render_line(self, y: int) -> Strip:
         if y < TOP:
@@ -166,7 +190,8 @@ class RowTable(ScrollView, LineWidget, can_focus=True):
             words = self.empty_words if not self.rows and y == TOP else ""
             return self.draw_line([("  " + words, "faint")])
         over = ("chosen" if self.has_focus else "blurred") if number == self.cursor else ""
-        return self.draw_line(self._line(self.rows[number]), over)
+        row = self._drawn[number] = self.rows[number]
+        return self.draw_line(self._line(row), over)
 
     def _header(self) -> Line:
         spans: Line = [("  ", "")]
@@ -226,12 +251,14 @@ def placed(row: Row, layout: Sequence[tuple[Column, int]]) -> list[tuple[Cell, i
 
 
 def lay_out(columns: Sequence[Column], width: int, natural: Mapping[str, int]) -> list[tuple[Column, int]]:
-    """Which columns fit, and how wide each is. `natural`: the widest content of each growing column."""
-    # A growing column with little in it takes no more than that: an empty one costs the others nothing.
+    """Which columns fit, and how wide each is. `natural`: the widest content of each column."""
+    columns = [column for column in columns if not column.optional or natural.get(column.key)]
+    # A growing column with little in it takes no more than that: an empty one costs the others nothing. Any other has
+    # room for what it shows, within reason, before a less important one has any.
     least = {
         column.key: min(column.width, max(natural.get(column.key, 0), len(column.title)))
         if column.grow
-        else column.width
+        else max(column.width, min(natural.get(column.key, 0), 2 * column.width))
         for column in columns
     }
     # A wide column that finds no room leaves it to the narrow ones after it.
@@ -241,14 +268,13 @@ def lay_out(columns: Sequence[Column], width: int, natural: Mapping[str, int]) -
         if least[column.key] + 1 <= room or not chosen:
             chosen.append(column)
             room -= least[column.key] + 1
-    kept = [column for column in columns if column in chosen]
     spare = max(0, room)
+    more: dict[str, int] = {}
+    for column in sorted(chosen, key=lambda column: (column.grow, -column.keep)):  # nothing is cut while there is room
+        more[column.key] = min(spare, max(0, natural.get(column.key, 0) - least[column.key]))
+        spare -= more[column.key]
+    kept = [column for column in columns if column in chosen]
     last = next((column for column in reversed(kept) if column.grow), None)
-    widths: list[tuple[Column, int]] = []
-    for column in kept:
-        more = 0
-        if column.grow:
-            more = spare if column is last else min(spare, max(0, natural.get(column.key, 0) - least[column.key]))
-            spare -= more
-        widths.append((column, least[column.key] + more))
-    return widths
+    if last is not None:
+        more[last.key] += spare
+    return [(column, least[column.key] + more[column.key]) for column in kept]

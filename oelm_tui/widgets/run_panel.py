@@ -9,11 +9,21 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widget import Widget
 
+from oelm_core.plain_text import visible
 from oelm_tui import glyphs
-from oelm_tui.charts.plot import ChartView
+from oelm_tui.charts.grid import has_room
+from oelm_tui.charts.plot import ChartView, Panel
 from oelm_tui.logs.clean import pieces
 from oelm_tui.render.config import config_lines
-from oelm_tui.render.curves import caption, curves, quantities, system_quantities
+from oelm_tui.render.curves import (
+    Quantity,
+    caption,
+    curves,
+    happenings,
+    overview,
+    quantities,
+    system_quantities,
+)
 from oelm_tui.render.measured import check_lines, sample_lines, timing_lines
 from oelm_tui.render.reason import reason_lines
 from oelm_tui.render.run_rows import headline
@@ -36,6 +46,8 @@ TABS = (
 )
 REASON = ("reason", "Reason")
 ENDED_BADLY = ("failed", "lost")
+GRID_FROM = 120
+"""Columns of the terminal from which four charts are shown at once: a narrow one is better used by one."""
 STANDS = 1.0
 """Seconds a picture stands while a large file is still being read: the next one hardly differs."""
 
@@ -52,8 +64,10 @@ class RunPanel(Vertical):
         self._snapshot: LabSnapshot | None = None
         self._wanted = "curves"
         self._shown = ""
-        self._place = {"curves": 0, "system": 0}
+        self._chosen: dict[str, str] = {}
+        """By tab: the title of the quantity that was chosen; none for the first, or for the grid of four."""
         self._with_baseline = True
+        self.marked: frozenset[str] = frozenset()
         self._filled = 0.0
         self.live = True
         """Whether anybody can see the panel; a hidden one reads no log."""
@@ -66,7 +80,7 @@ class RunPanel(Vertical):
         yield ScrollLines(id="text")
 
     def on_mount(self) -> None:
-        self.query_one(CurveChart).view = ChartView(smoothing=0.9)
+        self.query_one(CurveChart).view = ChartView(smoothing=None)
         self._switch()
 
     # Which run
@@ -90,7 +104,7 @@ class RunPanel(Vertical):
         elif self._shown == "reason" and not bad:
             self._shown = self._wanted
         title = "".join(text for text, _ in headline(view, False)).strip() if view else "Run"
-        self.border_title = Content(title)
+        self.border_title = Content(visible(title))
         if changed or other_tabs:
             bar.refresh()
             self._switch()
@@ -166,14 +180,14 @@ class RunPanel(Vertical):
         text = self.query_one("#text", ScrollLines)
         if view is None or self._snapshot is None:
             text.show([])
-            self.query_one(CurveChart).show([], "", False)
+            self.query_one(CurveChart).show()
             return
         if tab == "config":
             text.show(config_lines(view, self._snapshot.catalogue, self._snapshot.baseline_of(view), width))
         elif detail is None:
             text.show([[("reading", "faint")]])
             if tab in ("curves", "system"):
-                self.query_one(CurveChart).show([], "", False, "reading")
+                self.query_one(CurveChart).show(below="reading")
         elif tab in ("curves", "system"):
             self._draw(detail)
         elif tab == "reason":
@@ -185,18 +199,37 @@ class RunPanel(Vertical):
         elif tab == "checks":
             text.show(check_lines(detail))
 
+    def _choices(self, detail: Detail) -> list[Quantity]:
+        return quantities(detail) if self.tab == "curves" else system_quantities(detail)
+
+    def _shown_quantities(self, detail: Detail) -> list[Quantity]:
+        """The one that was chosen, else four at once where there is room, else the first."""
+        choices, chosen = self._choices(detail), self._chosen.get(self.tab)
+        found = [one for one in choices if one.title == chosen]
+        return found or (overview(detail) if self._has_grid(detail) else choices[:1])
+
+    def _has_grid(self, detail: Detail) -> bool:
+        size = self.query_one(CurveChart).size
+        wide = self.app.size.width >= GRID_FROM and has_room(size.width, size.height - 1)
+        return self.tab == "curves" and wide and len(overview(detail)) > 2
+
     def _draw(self, detail: Detail) -> None:
         chart = self.query_one(CurveChart)
-        choices = quantities(detail) if self.tab == "curves" else system_quantities(detail)
-        if not choices:
-            chart.show([], "", False, "the worker wrote no device samples")
+        shown = self._shown_quantities(detail)
+        if not shown:
+            chart.show(below="the worker wrote no device samples")
             return
-        quantity = choices[self._place[self.tab] % len(choices)]
-        drawn = curves(detail, quantity, chart.view, self._with_baseline and self.tab == "curves")
-        below = caption(detail, quantity, chart.view, choices)
-        chart.show(drawn, quantity.title, quantity.is_share, below)
+        curves_tab = self.tab == "curves"
+        hidden = {view.id for view, _ in detail.others} if not curves_tab else self._hidden(detail)
+        marks = happenings(detail, chart.view) if curves_tab else []
+        panels = [Panel(curves(detail, one, chart.view, hidden), one.title, one.is_share, marks) for one in shown]
+        chart.show(*panels, below=caption(detail, shown, chart.view, self._choices(detail), marks))
         newest = [(text, style or "faint") for text, style in pieces(detail.last_line)]
         self.query_one("#last-line", OneLine).show(newest)
+
+    def _hidden(self, detail: Detail) -> set[str]:
+        """The baseline, where it is not wanted; marked runs are always shown."""
+        return set() if self._with_baseline else {view.id for view, _ in detail.others} - self.marked
 
     def change_chart(self, what: str) -> None:
         """A chart key pressed anywhere on the screen."""
@@ -207,8 +240,17 @@ class RunPanel(Vertical):
 
     def on_curve_chart_changed(self, event: CurveChart.Changed) -> None:
         event.stop()
-        if event.what == "quantity":
-            self._place[self.tab if self.tab == "system" else "curves"] += 1
+        if event.what == "quantity" and self.detail is not None:
+            self._choose_next(self.detail)
         elif event.what == "baseline":
             self._with_baseline = not self._with_baseline
         self._fill()
+
+    def _choose_next(self, detail: Detail) -> None:
+        """After the last quantity comes the grid, or the first."""
+        titles = [one.title for one in self._choices(detail)]
+        chosen = self._chosen.get(self.tab)
+        first = "" if self._has_grid(detail) else titles[0] if titles else ""
+        order = [first, *titles] if not first else titles
+        place = order.index(chosen) if chosen in order else 0
+        self._chosen[self.tab] = order[(place + 1) % len(order)]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.reactive import reactive
 
 from oelm_core import formatting
-from oelm_tui.render.run_rows import COLUMNS, SORTS, chosen, row_of
+from oelm_tui.render.run_rows import COLUMNS, FIXED, LOSS, SORTS, chosen, row_of
 from oelm_tui.run_filter import Query, parse
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.sampler import LabSnapshot
-from oelm_tui.text import Row
-from oelm_tui.widgets.row_table import RowTable
+from oelm_tui.text import LazyRows, Row
+from oelm_tui.widgets.row_table import RowTable, lay_out
 
 
 class RunsTable(RowTable):
@@ -65,7 +67,20 @@ class RunsTable(RowTable):
             if snapshot.runs
             else "no runs yet: choose a preset (1) and press l"
         )
-        self.set_rows([self._row(view, snapshot.now) for view in views])
+        now = snapshot.now
+        self.set_rows(LazyRows([view.id for view in views], lambda number: self._row(views[number], now)))
+
+    def choose_columns(self, names: Sequence[str] | None) -> None:
+        """Only these, and those that are always there; with None all that find room."""
+        self.set_columns([one for one in COLUMNS if names is None or one.key in (*FIXED, *names)])
+
+    @property
+    def shows_losses(self) -> bool:
+        """Whether there is room for the little curves, if there were any."""
+        if all(column.key != "loss" for column in self.columns):
+            return False
+        wanted = {**self._natural, "loss": LOSS}
+        return any(column.key == "loss" for column, _ in lay_out(self.columns, self.size.width - 2, wanted))
 
     def _row(self, view: RunView, now: float) -> Row:
         """A run that is over is the same view every second: its row is made anew only when its age changed."""

@@ -1,4 +1,4 @@
-"""Random kills of launchers, runners, workers and ranks, and the promises that must hold whatever was killed."""
+"""Kills and other faults at random, and the promises that must hold whatever was done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from oelm_core.errors import LabError
 from oelm_core.launch import local
@@ -19,7 +21,8 @@ from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, RunState
 from oelm_core.runs.status import FINAL, LIVE, run_status
-from oelm_core.runs.store import list_runs
+from oelm_core.runs.store import Run, list_runs
+from tests.chaos.faults import FAULTS, Fault
 from tests.chaos.lab import Lab
 from tests.stand_in_worker import headline, next_value
 
@@ -30,10 +33,22 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class Monkey:
-    """Keeps a few runs going, kills at random, resumes what ended early, and remembers every broken promise."""
+    """Keeps a few runs going, does harm at random, resumes what ended early, and remembers every broken promise."""
 
-    def __init__(self, lab: Lab, seed: int, say: bool = False) -> None:
+    def __init__(self, lab: Lab, seed: int, say: bool = False, small_disk: bool = False, resumers: int = 20) -> None:
         self.lab = lab
+        self.small_disk = small_disk
+        """Whether the lab is on a disk of its own that can be filled."""
+        self.resumers = resumers
+        self.faults: Counter[str] = Counter()
+        self.ends: Counter[str] = Counter()
+        """How runs ended, by state and reason."""
+        self.errors: list[str] = []
+        """What runs said that failed for no reason with a name of its own."""
+        self.cut: dict[str, str] = {}
+        """Runs whose newest checkpoint was cut short, and its name."""
+        self.removed: list[Path] = []
+        self.bystander = subprocess.Popen(["sleep", "3600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.dice = random.Random(seed)
         self.say = say
         self.kills: Counter[str] = Counter()
@@ -41,6 +56,7 @@ class Monkey:
         self.broken: list[str] = []
         self.thaw: list[tuple[float, int, float]] = []  # (when, pid, its birth)
         self.launchers: list[subprocess.Popen[bytes]] = []
+        self._seen: set[str] = set()
 
     def rampage(self, kills: int, with_ranks: int = 0) -> None:
         """So many kills; `with_ranks` of them in runs of two ranks."""
@@ -51,6 +67,56 @@ class Monkey:
             self._kill_one(ranked=with_ranks > 0 and done >= kills - with_ranks)
             time.sleep(self.dice.uniform(0.0, 0.25))
         self.settle()
+
+    def torment(self, times: int, faults: Sequence[Fault] = FAULTS, share_of_kills: float = 0.4) -> None:
+        """So many faults of all kinds, each kind once before any is left to chance; a share of the rest are kills."""
+        first = list(faults)
+        self.dice.shuffle(first)
+        misses = 0
+        while sum(self.kills.values()) + sum(self.faults.values()) < times and misses < 5 * times + 50:
+            misses += 1
+            self.shepherd()
+            self._feed()
+            if not first and self.dice.random() < share_of_kills:
+                self._kill_one(ranked=False)
+                continue
+            fault = first[0] if first else self.dice.choice(faults)
+            with contextlib.suppress(LabError):  # such as a disk that is full just now
+                if fault(self):
+                    self.faults[fault.__name__] += 1
+                    first = first[1:] if first and first[0] is fault else first
+                    if self.say:
+                        print(f"{sum(self.faults.values())}: {fault.__name__}", flush=True)
+            time.sleep(self.dice.uniform(0.0, 0.1))
+        self.settle()
+
+    def training(self, steps: int = 1) -> RunFolder | None:
+        """A run that trains, after so many steps of it; None when there is none in time."""
+
+        def found() -> RunFolder | None:
+            self._thaw(time.monotonic())
+            runs = [run.folder for run in list_runs() if run.state == "running" and _ranks(run.folder) == 1]
+            ready = [run for run in runs if steps <= self.lab.step(run) < STEPS - 5 and self.lab.state(run).workers]
+            return self.dice.choice(ready) if ready else None
+
+        return self.soon(found, 5.0)
+
+    def soon(self, holds: Callable[[], Any], seconds: float) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (value := holds()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return value
+
+    def kill_all_of(self, run: RunFolder) -> bool:
+        """Kills everything of a run, the runner first; whether it is gone now and was not over before."""
+        state = run.read(RunState)
+        pids = [] if state is None else [state.pid, *(worker.pid for worker in state.workers)]
+        for pid in pids:
+            if pid and process.birth(pid) is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self.soon(lambda: not process.with_argument(f"--run-folder={run.path}"), 10.0)
+        return run_status(run).state not in {*LIVE, "finished"}
 
     def settle(self, timeout: float = 240.0) -> None:
         """Lets every run come to its end and checks what must be true then."""
@@ -72,12 +138,30 @@ class Monkey:
         self._thaw(time.monotonic())
         for run in list_runs():
             if run.state == "unknown":
+                if run.folder.path in self.removed or not run.folder.path.is_dir():
+                    continue
                 self.broken.append(f"{run.id} cannot be read: {run.message}")
             elif run.state not in LIVE:
                 if _ranks(run.folder) == 1:
                     self._check_nobody_trains(run.folder, run.state)
+                self._check_it_is_named(run)
                 if run.state != "finished":
                     self._resume(run.folder)
+
+    def _check_it_is_named(self, run: Run) -> None:
+        end = f"{run.id} {run.state} {run.attempt}"
+        if end not in self._seen:
+            self._seen.add(end)
+            self.ends[run.state_and_reason] += 1
+            if run.reason == "error":
+                self.errors.append(f"{run.id}: {run.message}")
+        if (run.state == "lost" and not run.message) or (run.state != "lost" and not run.reason):
+            self.broken.append(f"{run.id} ended as {run.state} without a reason")
+        skipped = self.cut.get(run.id)
+        if skipped and run.state == "finished":
+            del self.cut[run.id]
+            if f"checkpoint {skipped} is skipped" not in run.folder.log.read_text(errors="replace"):
+                self.broken.append(f"{run.id} says nothing of {skipped}, which was cut short")
 
     def _check_nobody_trains(self, folder: RunFolder, state: str) -> None:
         """A run that is said to be over has no worker any more; only its runner may be on its way out."""
@@ -93,7 +177,8 @@ class Monkey:
     def _feed(self) -> None:
         living = [run for run in list_runs() if run.state in LIVE]
         for _ in range(AT_ONCE - len(living)):
-            self.lab.start(steps=STEPS, seed=self.dice.randrange(1000))
+            with contextlib.suppress(LabError):  # a disk that is full just now
+                self.lab.start(steps=STEPS, seed=self.dice.randrange(1000))
 
     def _kill_one(self, ranked: bool) -> None:
         target = "rank" if ranked else self.dice.choice(("launcher", "runner", "worker", "worker"))
@@ -165,6 +250,9 @@ class Monkey:
         self.launchers = [launcher for launcher in self.launchers if launcher.poll() is None]
 
     def _check_the_end(self) -> None:
+        self.bystander.kill()
+        self.bystander.wait()
+        self.broken += [f"{path} came back" for path in self.removed if path.exists()]
         for run in list_runs():
             folder = run.folder
             if run.state == "finished":

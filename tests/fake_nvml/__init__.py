@@ -35,6 +35,7 @@ def card(number: int, **values: object) -> str:
         "total": 24 * GB,
         "temp": 41,
         "power": 52_000,
+        "limit": 450_000,
         "throttle": 1,
         "capability": 86,
     }

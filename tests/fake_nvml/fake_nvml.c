@@ -4,7 +4,7 @@
  * the machine under a running program. One line each, words key=value, no spaces in values:
  *
  *   driver init=18                         nvmlInit answers error 18
- *   card uuid=GPU-a name=Old used=1 ...    a card; uuid name util used total temp power throttle mig processes
+ *   card uuid=GPU-a name=Old used=1 ...    a card; uuid name util used total temp power limit throttle mig processes
  *   process pid=4711 memory=18200000000    on the card (or instance) above
  *   instance uuid=MIG-a used=1 total=2     a MIG instance on the card above
  *
@@ -160,6 +160,13 @@ int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *out) {
 int nvmlDeviceGetPowerUsage(Device *device, unsigned *out) {
     unsigned long long milliwatts = 0;
     int code = number(device, "power", &milliwatts);
+    *out = (unsigned)milliwatts;
+    return code;
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(Device *device, unsigned *out) {
+    unsigned long long milliwatts = 0;
+    int code = number(device, "limit", &milliwatts);
     *out = (unsigned)milliwatts;
     return code;
 }

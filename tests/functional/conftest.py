@@ -17,7 +17,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lab(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """OELM_HOME of one test, which also runs beside it."""
+    """OELM_HOME of one test, which also runs beside it. Questions may be answered as soon as they are drawn."""
+    from oelm_tui.screens import considered
+
+    monkeypatch.setattr(considered, "GRACE", 0.0)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OELM_HOME", str(tmp_path / ".oelm"))
     return Path(shutil.copytree(template, tmp_path / ".oelm"))

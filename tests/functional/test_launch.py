@@ -20,10 +20,12 @@ from oelm_core.runs import attempts, process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.ledger import read_ledger
 from oelm_core.runs.metrics_file import read_metrics
-from oelm_core.runs.schema import Attempt, MachineState, Outcome, Result, RunRecord
+from oelm_core.runs.schema import Attempt, MachineState, Outcome, Result, RunRecord, RunState
 from oelm_core.runs.status import LIVE, run_status
 from oelm_core.runs.store import list_runs, read_run
+from tests import needs
 from tests.chaos.lab import Lab, experiment, open_lab
+from tests.functional.oelm import Oelm
 
 SLOW = 100_000
 
@@ -93,7 +95,22 @@ def test_stopping_saves_and_says_that_the_user_asked(lab: Lab) -> None:
     outcome = run.read(Outcome)
     assert outcome is not None
     assert saved == outcome.step > 0
+    state = run.read(RunState)
+    assert state is not None
+    assert state.step == outcome.step
     assert lab.all_gone()
+
+
+def test_the_runner_tells_the_user_of_the_end_and_writes_down_where_that_failed(lab: Lab) -> None:
+    told = lab.folder / "told"
+    (lab.root.parent).mkdir(parents=True, exist_ok=True)
+    settings = f'notify: echo "$OELM_RUN $OELM_STATE" >> {told}; echo the post is closed >&2; exit 3\n'
+    (lab.root.parent / "settings.yaml").write_text(settings)
+    run = lab.start(steps=3)
+    assert lab.end(run).state == "finished"
+    assert lab.all_gone()
+    assert told.read_text() == f"{run.id} finished\n"
+    assert "notify failed with exit code 3: the post is closed" in run.log.read_text()
 
 
 def test_a_signal_without_a_stop_request_is_not_called_the_users_wish(lab: Lab) -> None:
@@ -149,6 +166,34 @@ def test_a_resumed_run_ends_at_the_very_same_result_in_the_same_folder(lab: Lab)
     ]
     assert (told[-1].preset, told[-1].seed, told[-1].metric) == ("stand-in", 1, "accuracy")
     assert told[-1].value == read_run(broken).metric_value is not None
+
+
+@needs.two_cores
+def test_a_run_is_resumed_with_another_number_of_processes_when_asked_and_keeps_it(lab: Lab) -> None:
+    def stopped(run: RunFolder, past: int) -> int:
+        lab.until(lambda: lab.step(run) > past, what="a step")
+        local.stop(run)
+        assert lab.end(run).state == "stopped"
+        return lab.state(run).step
+
+    oelm, run = Oelm(lab.folder / "home"), lab.start(arm=experiment(steps=SLOW, threads=None))
+    config = run.read(RunRecord)
+    step = stopped(run, 0)
+    too_many = oelm.refusal("resume", run.id, "--per-run", "100000", code=2)
+    assert "more processes than the" in too_many
+    assert "does not run under Slurm; leave --nodes out" in oelm.refusal("resume", run.id, "--nodes", "2", code=2)
+    assert attempts.numbers(run) == [1]
+    resumed = oelm("resume", run.id, "--per-run", "2")
+    assert (resumed.returncode, resumed.stdout.strip()) == (0, run.id), resumed.stderr
+    step = stopped(run, step)
+    local.resume(run)  # as it was left
+    step = stopped(run, step)
+    local.resume(run, per_run=1)
+    stopped(run, step)
+    made = [attempt(run, number) for number in attempts.numbers(run)]
+    assert [(one.world_size, one.per_run) for one in made] == [(1, 1), (2, 2), (2, 2), (1, 1)]
+    assert [one.threads for one in made] == [made[0].threads, *2 * [(made[0].threads or 0) // 2], made[0].threads]
+    assert run.read(RunRecord) == config  # what was asked for at launch, its batch too
 
 
 def test_resuming_is_refused_while_alive_and_when_finished(lab: Lab) -> None:

@@ -15,12 +15,12 @@ from oelm_core.runs import attempts
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Attempt, MachineState, RunRecord
 from oelm_core.runs.status import run_status
-from tests import fake_nvml
+from tests import fake_nvml, needs
 from tests.chaos.lab import Lab, experiment, open_lab
 from tests.fake_nvml import GB, Machine, card, uuid
 from tests.functional.oelm import Oelm
 
-pytestmark = pytest.mark.skipif(fake_nvml.compiler() is None, reason="no C compiler to build the pretend driver")
+pytestmark = needs.compiler
 
 SLOW = 100_000
 
@@ -108,14 +108,17 @@ def test_a_broken_driver_fails_the_run_instead_of_training_on_the_processor(lab:
     assert "differ in version" in (end.message or "")
 
 
-def test_a_job_with_cards_that_cannot_be_seen_fails_instead_of_training_on_the_processor(
+def test_where_cards_cannot_be_seen_auto_is_refused_at_once_and_by_a_runner_that_comes_later(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", "/nonexistent")
     monkeypatch.setenv("SLURM_JOB_GPUS", "0")
-    end = lab.end(lab.start(steps=3, device="auto"))
+    refusal = Oelm(lab.folder / "home").refusal("run", "demo-gpt-baseline", "demo-gpt-oelm", code=3)
+    assert "there are cards here (SLURM_JOB_GPUS=0) but the driver shows none" in refusal
+    assert not lab.root.exists()
+    end = lab.end(local.start(RunRequest(experiment(steps=3), 1, command=("test",)), checked=True))
     assert end[:2] == ("failed", "config")
-    assert "SLURM_JOB_GPUS=0" in (end.message or "")
+    assert f"oelm: {end.message}" == refusal.strip()
     assert lab.end(lab.start(steps=3, device="cpu")).state == "finished"
 
 
@@ -191,9 +194,8 @@ def test_a_lease_another_user_keeps_closed_is_said_and_another_card_taken(lab: L
 
 
 @pytest.mark.slow
+@needs.two_cores
 def test_killing_one_of_two_ranks_leaves_nobody_and_both_resume(lab: Lab) -> None:
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("needs two cores")
     run = lab.start(steps=SLOW, per_run=2)
     lab.until(lambda: lab.step(run) > 0 and run.log.read_text().count("WORLD_SIZE=2") == 2, 180, "two ranks")
     workers = lab.until(lambda: len(found := lab.state(run).workers) >= 2 and found, 60, "their record")
@@ -209,3 +211,15 @@ def test_killing_one_of_two_ranks_leaves_nobody_and_both_resume(lab: Lab) -> Non
     local.stop(run)
     assert lab.end(run, 120)[:2] == ("stopped", "user")
     assert lab.all_gone()
+
+
+def test_a_run_on_two_cards_says_before_it_starts_what_they_bring(lab: Lab, machine: Machine) -> None:
+    told = Oelm(lab.root.parent)("run", "sst2-baseline", "--per-run", "2")
+    assert told.returncode == 0, told.stderr
+    assert len(told.stdout.splitlines()) == 1
+    assert told.stderr == (
+        "oelm: sst2-baseline on 2 cards: what they bring is not known here;"
+        " measure it with: oelm doctor --gpu --cards 0,1\n"
+    )
+    refused = Oelm(lab.root.parent).refusal("run", "sst2-baseline", "--per-run", "2", "--after", "nothing", code=3)
+    assert "no run 'nothing'" in refused

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from oelm_core.runs import attempts, evaluations
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Result
+from tests import needs
 from tests.chaos.lab import Lab, open_lab
 from tests.training_runs import GPT, experiment, figures, texts
 
@@ -28,9 +28,8 @@ def losses(run: RunFolder) -> list[float]:
     return [line.values["loss"] for line in figures(run)]
 
 
+@needs.two_cores
 def test_two_ranks_give_what_one_process_gives_on_the_same_global_batch(lab: Lab, tmp_path: Path) -> None:
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("needs two cores")
     settings = ("train.threads=1", "train.max_steps=8", "train.eval_every=4", "model.dropout=0", "train.samples=0")
     folder = texts(tmp_path / "texts")
     (folder / "test.txt").write_text((folder / "stories" / "valid.txt").read_text() * 2)

@@ -100,6 +100,7 @@ def test_one_that_was_stopped_continues_in_its_folder(root: Path, tmp_path: Path
     _, oelm = folders(root)
     change(oelm.path / "run.json", worker=str(STAND_IN))
     change(oelm.path / "state.json", state="stopped", reason="user", step=4, ended=math.nan)
+    change(oelm.path / "attempts" / "1.json", state="stopped", reason="user")
     for name in ("result.json", "outcome.json"):
         (oelm.path / name).unlink()
     with open_lab(tmp_path) as lab:
@@ -108,4 +109,4 @@ def test_one_that_was_stopped_continues_in_its_folder(root: Path, tmp_path: Path
         assert lab.end(oelm).state == "finished"
         assert attempts.numbers(oelm) == [1, 2]
         first, second = attempts.read_all(oelm)
-        assert (first.reason, second.attempt, second.reason) == ("completed", 2, "completed")
+        assert (first.reason, second.attempt, second.reason) == ("user", 2, "completed")

@@ -14,7 +14,7 @@ import pytest
 
 from oelm_core.launch.spawn import HeldPort, hold_port, rank_environment
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.schema import Outcome, Stop
+from oelm_core.runs.schema import UNFROZEN, Outcome, Stop
 from tests.training_runs import BERT, GPT, experiment, figures, run_folder, texts, weights
 from tests.warm_worker import WarmWorker
 
@@ -72,6 +72,12 @@ def kill_somewhere(warm: WarmWorker, folder: RunFolder, dice: random.Random) -> 
     return warm.wait(pid) == -signal.SIGKILL
 
 
+def unfrozen(folder: RunFolder) -> list[int]:
+    """The steps that were the first to train a layer, by the events of the run."""
+    records = map(json.loads, folder.metrics.read_text().splitlines())
+    return [record["step"] for record in records if record["kind"] == "event" and record["what"] == UNFROZEN]
+
+
 def outcome(folder: RunFolder) -> Outcome:
     found = folder.read(Outcome)
     assert found is not None
@@ -91,6 +97,7 @@ def test_killed_and_resumed_equals_never_killed(warm: WarmWorker, data: Path, tm
     assert kills >= 2
     assert outcome(broken).state == outcome(whole).state == "finished"
     assert figures(broken) == figures(whole)
+    assert unfrozen(broken) == unfrozen(whole) == ([5, 9] if "unfreezes" in case else [])
     assert weights(broken) == weights(whole)
     samples = [
         [json.loads(line)["text"] for line in f.samples.read_text().splitlines()]

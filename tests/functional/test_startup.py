@@ -8,7 +8,20 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "transformers", "datasets", "pandas", "numpy", "scipy", "peft", "optuna")
+HEAVY = (
+    "torch",
+    "transformers",
+    "datasets",
+    "pandas",
+    "numpy",
+    "scipy",
+    "peft",
+    "optuna",
+    "tensorboard",
+    "wandb",
+    "trackio",
+    "mlflow",
+)
 
 LIGHT_MODULES = (
     "oelm_core.config",
@@ -29,6 +42,7 @@ LIGHT_MODULES = (
     "oelm_tui.commands.tune",
     "oelm_tui.commands.evaluate",
     "oelm_core.launch.later_score",
+    "oelm_core.mirror.bridge",
 )
 
 

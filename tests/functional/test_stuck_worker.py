@@ -11,16 +11,19 @@ WATCH = """
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
 from oelm_core.launch import ending, runner
+from oelm_core.launch.ranks import RankProcesses
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import RunRecord, Stop
 
 worker = subprocess.Popen(["sleep", "60"])
 watching = runner.Runner(RunFolder(Path(sys.argv[1])), RunRecord(config={}), None)
-watching.ranks, watching.stop, watching.kills_before, watching.log_start = {worker.pid: 0}, "now", 0, 0
+sent, said = [], []
+# no signal arrives: an uninterruptible sleep
+watching.ranks = RankProcesses(send=lambda pid, number: sent.append(number))
+watching.ranks.note(0, worker.pid)
+watching.stop, watching.log_start = "now", 0
 watching.folder.write(Stop("me@here", 0.0, now=True))
 ending.SECONDS_TO_DIE = 0.3
-sent, said = [], []
-runner._send = lambda pid, number: sent.append(number)  # no signal arrives, as in an uninterruptible sleep
 
 def rest(seconds):
     time.sleep(0.01)

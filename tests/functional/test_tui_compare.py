@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
 import pytest
 
-from oelm_tui.render.comparison import fairness_lines
+from oelm_tui.render.comparison import fairness_lines, result_lines
+from oelm_tui.render.seed_curves import arm_curves, curve_caption
 from oelm_tui.screens.compare import Compare
 from oelm_tui.widgets.lines import ScrollLines
 from tests.functional.tui_lab import drive, press, run_id, said, settle, text_of, wait_until
+from tests.golden.demo import demo_comparison
 
 
 async def compared(app, pilot) -> Compare:
@@ -51,6 +54,41 @@ def test_the_selected_run_is_compared_with_its_baseline(lab):
         assert not isinstance(app.screen, Compare)
 
     drive(lab, script)
+
+
+def test_the_answer_stands_on_top_in_the_colour_of_its_outcome(lab):
+    async def script(app, pilot):
+        screen = await compare(app, pilot)
+        (text, role), *_ = screen.query_one("#results", ScrollLines).shown[0]
+        assert text.startswith("? sst2-oelm: accuracy -1.72 pp with one seed, interval unknown; target not decided; ")
+        assert role == "wait|bold"
+
+    drive(lab, script, (200, 50))
+
+
+def test_a_number_of_fewer_runs_than_its_column_says_so(tmp_path):
+    comparison = demo_comparison(tmp_path)
+    group = comparison.groups[0]
+    arms = []
+    for arm in group.arms:
+        less = dataclasses.replace(arm.measures["memory"], n=1)
+        arms.append(dataclasses.replace(arm, measures={**arm.measures, "memory": less}))
+    lines = ["".join(text for text, _ in line) for line in result_lines(group, arms, 160)]
+    memory = next(line for line in lines if line.startswith("peak memory"))
+    assert memory.count("(1 of 2 runs)") == 3
+    trainable = next(line for line in lines if line.startswith("trainable"))
+    assert "runs)" not in trainable
+    assert "±" not in trainable
+
+
+def test_curves_are_the_mean_over_seeds_with_their_band(tmp_path):
+    arm = demo_comparison(tmp_path).groups[0].arms[0]
+    panel = arm_curves([arm], "accuracy")
+    (curve,) = panel.curves
+    one, other = (dict(found.points) for found in arm.curves["accuracy"])
+    assert list(curve.ys) == pytest.approx([(one[step] + other[step]) / 2 for step in curve.xs])
+    assert [list(side) for side in curve.band] == [[pick(one[s], other[s]) for s in curve.xs] for pick in (min, max)]
+    assert curve_caption([arm], "accuracy", ["accuracy", "loss"], False).startswith("2 seeds: mean, least to greatest")
 
 
 def test_an_error_of_ours_while_comparing_is_said_and_does_not_compute_for_ever(lab, monkeypatch):
@@ -97,10 +135,12 @@ def test_one_page_of_comparison_has_nothing_to_turn_and_several_say_how(lab):
     async def script(app, pilot):
         await compare(app, pilot)
         assert "1/2" in text_of(app)
-        assert "left Previous" in text_of(app).splitlines()[0]
+        for bar in (text_of(app).splitlines()[0], text_of(app).splitlines()[-1]):
+            assert "← Previous table" in bar
+            assert "→ Next table" in bar
         await press(pilot, "escape", "space", "up", "up", "space", "c")
         await compared(app, pilot)
-        assert "left Previous" not in text_of(app).splitlines()[0]
+        assert "Previous table" not in text_of(app)
 
     drive(lab, script)
 

@@ -125,7 +125,7 @@ def test_markup_in_titles_notes_and_messages_is_shown_as_it_is_written(lab, word
         home.on_row_table_moved(RowTable.Moved(home.tree_of_presets, "arm/sst2-oelm", True))
         await settle(pilot)
         assert words in text_of(app)
-        assert words in str(home.tree_of_presets._border_subtitle)
+        assert words in str(home.query_one("#presets-box")._border_subtitle)
         await app.push_screen(Confirm(f"Delete {words}?", [words], "Delete"))
         await settle(pilot)
         assert f"Delete {words}?" in text_of(app)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oelm_tui.screens import home_panes
-from tests.functional.tui_lab import NOW, change, drive, press, run_id, settle, text_of
+from tests.functional.tui_lab import NOW, change, drive, press, run_id, settle, text_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("_fixed_place")
 
@@ -38,7 +38,7 @@ def test_the_lab_is_on_one_screen(lab):
         assert "validation perplexity" in text
         assert "GPT-01 (baseline)" in text
         assert "97%" in text
-        assert "22.1/24G 78° user4" in text
+        assert "22.1/24G↑ 78°↑ user4" in text
         assert "l Launch" in text
 
     drive(lab, script)
@@ -185,14 +185,18 @@ def test_every_tab_says_something(lab):
 
 def test_the_chart_keys_change_what_is_drawn(lab):
     async def script(app, pilot):
-        await press(pilot, "v")
-        assert "training loss" in text_of(app)
+        assert "v overview" in text_of(app)
+        await press(pilot, "v", "v")
+        assert "v training loss" in text_of(app)
         await press(pilot, "x")
         assert "x time" in text_of(app)
         await press(pilot, "g")
         assert "g log" in text_of(app)
+        assert "m smooth 0.97, raw pale" in text_of(app)  # what fits a thousand points
         await press(pilot, "m")
-        assert "m 0.97" in text_of(app)
+        assert "m raw" in text_of(app)
+        await press(pilot, "m")
+        assert "m smooth 0.6, raw pale" in text_of(app)
         await press(pilot, "b")
         assert "(baseline)" not in text_of(app)
         await press(pilot, "3", "left", "left", "plus")
@@ -389,3 +393,37 @@ def test_without_colour_nothing_is_coloured_and_the_cursor_is_reversed(lab, monk
         assert any(style.reverse for style in styles if style)
 
     drive(lab, script)
+
+
+def test_the_card_of_a_preset_is_shown_while_the_cursor_is_on_it(lab):
+    async def script(app, pilot):
+        home = app.screen
+        await press(pilot, "1")
+        home.tree_of_presets.go_to("arm/GPT-02")
+        await settle(pilot)
+        await wait_until(pilot, lambda: "82M; counted" in text_of(app))
+        for words in ("What this arm is for", "3,145,728  7.0 %", "perplexity at most 1.05", "4.690"):
+            assert words in text_of(app), words
+        await press(pilot, "2")
+        assert "What this arm is for" not in text_of(app)
+
+    drive(lab, script, size=(160, 100))
+
+
+@pytest.mark.parametrize("size", [(120, 36), (60, 20)])
+def test_enter_opens_the_card_and_l_launches_from_it(lab, size):
+    async def script(app, pilot):
+        home = app.screen
+        await press(pilot, "1")
+        home.tree_of_presets.go_to("arm/sst2-oelm")
+        await press(pilot, "enter")
+        assert app.focused.id == "card"
+        await press(pilot, "escape")
+        assert app.focused.id == "presets"
+        await press(pilot, "enter", "l")
+        assert type(app.screen).__name__ == "Launch"
+        assert app.screen.form().arms == ("sst2-oelm",)
+        await press(pilot, "escape", "3")
+        assert "Curves" in text_of(app)
+
+    drive(lab, script, size=size)

@@ -11,6 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from oelm_core.changes import differences
+from oelm_core.config import override
 from oelm_core.devices.card import Card, CardProcess, short_devices
 from oelm_core.registry import method_name
 from oelm_core.runs.folder import RunFolder, write_record
@@ -19,23 +21,25 @@ from oelm_core.runs.schema import MetricLine, Notes
 from oelm_core.runs.store import read_run
 from oelm_tui.actions import ACTIONS
 from oelm_tui.glyphs import ASCII, bar, sparkline
-from oelm_tui.render.config import differences
-from oelm_tui.render.devices import device_lines, strip_lines
-from oelm_tui.render.preset_rows import tallies, tree_rows
-from oelm_tui.render.run_rows import COLUMNS
-from oelm_tui.screens.dialogs import help_lines
+from oelm_tui.render.device_strip import strip_lines
+from oelm_tui.render.devices import device_text
+from oelm_tui.render.preset_rows import recipes_of, tallies, tree_rows
+from oelm_tui.render.reason import reason_lines
+from oelm_tui.render.run_rows import COLUMNS, row_of
+from oelm_tui.screens.explained import help_lines
 from oelm_tui.settings import Settings
 from oelm_tui.snapshots import columns as columns_module
 from oelm_tui.snapshots.background import BackgroundThread
 from oelm_tui.snapshots.cards import DeviceHistory, Machine, owner_of
-from oelm_tui.snapshots.columns import ColumnsReader, MetricsTail
-from oelm_tui.snapshots.detail import DetailReader, DetailRequest
+from oelm_tui.snapshots.columns import Columns, ColumnsReader, MetricsTail
+from oelm_tui.snapshots.detail import Detail, DetailReader, DetailRequest
 from oelm_tui.snapshots.run_view import alarm_of, pace_of, view_of
 from oelm_tui.snapshots.sampler import LabSampler, newest_runs, read_notes, write_notes
 from oelm_tui.text import Column, Row, fit, width_of
 from oelm_tui.widgets.row_table import lay_out, placed
 from tests.functional.tui_lab import NOW, catalogue, change, run_id, sources, write_lab
 from tests.functional.tui_lab import machine as lab_machine
+from tests.run_factory import write_run
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +60,41 @@ def test_the_pace_includes_evaluations_and_falls_back_to_the_step_time():
     assert pace_of([train(0, 100.0), train(50, 110.0), train(100, 120.0)]) == 5.0
     assert pace_of([train(10, 1.0, step_time=0.5)]) == 2.0
     assert pace_of([]) is None
+
+
+def test_the_pause_before_a_resume_is_no_work():
+    before = [train(10, 100.0), train(20, 101.0)]
+    after = [train(30, 9000.0, step_time=0.1), train(40, 9001.0), train(50, 9002.0)]
+    assert pace_of(before + after, since=8999.0) == 10.0
+    assert pace_of(before + after[:1], since=8999.0) == 10.0  # by its own step time
+    assert pace_of(before, since=8999.0) is None
+
+
+def test_time_left_after_a_resume_is_that_of_the_present_attempt(running):
+    resumed = msgspec.structs.replace(running, started=NOW - 5)
+    lines = [train(10, NOW - 9000), train(61_100, NOW - 4), train(61_140, NOW)]
+    assert view_of(resumed, lines, Notes(), NOW, NOW).left == pytest.approx((100_000 - 61_200) / 10)
+
+
+def test_a_run_that_is_over_has_no_time_left_but_one_it_took(lab):
+    views = {view.run.preset: view for view in LabSampler(sources(lab)).sample().runs}
+    over, live = row_of(views["XNLI-02"], NOW), row_of(views["GPT-01"], NOW)
+    assert over.cells["left"] == ""
+    assert live.cells["left"] != ""
+    assert live.cells["took"][0] == ""
+
+
+def test_the_reason_speaks_of_a_traceback_only_where_one_is(lab):
+    failed = next(v for v in LabSampler(sources(lab)).sample().runs if v.run.state == "failed")
+    failed = replace(failed, run=msgspec.structs.replace(failed.run, reason="error"))
+
+    def shown(*log: bytes) -> str:
+        detail = Detail(failed, Columns(), trouble=log)
+        return " ".join(text for line in reason_lines(detail, 70) for text, _ in line)
+
+    assert "traceback" not in shown(b"step 10", b"died").lower()
+    assert "After fixing the cause, resume." in shown(b"died")
+    assert "The traceback below" in shown(b"Traceback (most recent call last):", b"ValueError")
 
 
 def test_time_left_is_the_steps_left_at_the_present_pace(running):
@@ -309,7 +348,7 @@ def test_columns_are_dropped_in_their_order_and_the_rest_is_shared_out():
 
 def test_a_long_remark_that_finds_no_room_does_not_cost_seed_device_and_age_theirs():
     """At 120x36 the runs have 76 columns: with a preset of 18 letters and a remark, seeds must still be told apart."""
-    natural = {"preset": 18, "remark": 40}
+    natural = {"preset": 18, "remark": 40, "left": 6}
     shown = {column.key for column, _ in lay_out(COLUMNS, 74, natural)}
     assert {"state", "preset", "method", "seed", "step", "left", "metric", "flag"} <= shown
     short = {column.key for column, _ in lay_out(COLUMNS, 74, natural | {"preset": 9})}
@@ -332,14 +371,19 @@ def test_chinese_text_is_cut_and_padded_by_what_it_takes_on_the_screen():
     assert "".join(text for text, _ in fit("中文", 7, right=True)) == "   中文"
 
 
-def test_a_preset_counts_as_done_with_its_best_seed(lab):
+def test_a_preset_counts_with_the_mean_over_its_seeds_as_it_is_written(tmp_path):
+    lab = write_lab(tmp_path)
+    arm = catalogue().experiments["sst2-oelm"]
+    write_run(lab / "runs", arm, seed=43, number=20, curve=[0.89])
+    write_run(lab / "runs", arm, seed=43, number=21, curve=[0.93])  # newer: this is what seed 43 makes
+    write_run(lab / "runs", override(arm, ["train.lr=0.5"]), seed=44, number=22, curve=[0.99])  # another recipe
     views = LabSampler(sources(lab)).sample().runs
-    counted = tallies(views)
-    assert counted["sst2-oelm"].best == pytest.approx(0.9117)
+    counted = tallies(views, recipes_of(catalogue()))
+    assert counted["sst2-oelm"].by_seed == {42: pytest.approx(0.9117), 43: 0.93}
     assert counted["gpt-01"].live == 1
     rows = tree_rows(catalogue(), views, {"family/bert", "data/bert/sst2", "studies"})
     names = {row.key: row for row in rows}
-    assert names["arm/sst2-oelm"].cells["best"] == "91.17"
+    assert names["arm/sst2-oelm"].cells["mean"] == "92.08"
     assert names["arm/sst2-oelm"].cells["published"][0] == "91.28"
 
 
@@ -374,7 +418,7 @@ def test_a_suspect_card_is_shown_as_such_with_what_was_said_of_it():
     suspect = Card(index=0, uuid="GPU-0", memory_total=2**34, memory_used=0, suspect="GPT-01-s42: ECC error")
     assert owner_of(suspect) == ("suspect", "suspect")
     machine = Machine(replace(lab_machine().here, gpus=(suspect,)))
-    shown = device_lines(machine, DeviceHistory(), {}, 80)
+    shown = device_text(machine, DeviceHistory(), {}, 80).lines
     assert "suspect: GPT-01-s42: ECC error" in "\n".join("".join(part for part, _ in line) for line in shown)
     strip = strip_lines(machine, None, {}, 100, 1)
     assert "suspect" in "".join(part for part, _ in strip[0])
@@ -388,7 +432,7 @@ def test_a_lost_card_stays_in_the_list_with_its_error():
     history = DeviceHistory()
     machine = Machine(replace(lab_machine().here, gpus=(lost, theirs, ours)))
     history.add(machine)
-    text = "\n".join("".join(part for part, _ in line) for line in device_lines(machine, history, {}, 80))
+    text = "\n".join("".join(part for part, _ in line) for line in device_text(machine, history, {}, 80).lines)
     assert "GPU is lost" in text
     assert "user4" in text
 

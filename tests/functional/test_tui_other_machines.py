@@ -132,7 +132,7 @@ def test_the_colours_of_a_log_can_be_stripped_and_come_back(lab):
         page = app.screen.query_one(LogPage)
 
         def roles() -> list[str]:
-            return [role for runs, _ in page._drawn for text, role in runs if "red alert" in text]
+            return [role for line in page._drawn for text, role in line if "red alert" in text]
 
         assert roles() == ["red"]
         await press(pilot, "C")

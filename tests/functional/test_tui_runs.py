@@ -23,7 +23,7 @@ from tests.functional.tui_lab import drive, press, run_id, said, settle, text_of
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
     made: list[tuple] = []
     monkeypatch.setattr(local, "stop", lambda run, now=False: made.append(("stop", run.id, now)))
-    monkeypatch.setattr(local, "resume", lambda run, force=False: made.append(("resume", run.id)))
+    monkeypatch.setattr(local, "resume", lambda run, force=False, per_run=None: made.append(("resume", run.id)))
     monkeypatch.setattr(local, "delete", lambda run: made.append(("delete", run.id)))
     return made
 
@@ -36,22 +36,23 @@ def test_a_run_of_slurms_is_stopped_through_slurm(lab, calls, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("key", "run", "expected"),
+    ("key", "letter", "run", "expected"),
     [
-        ("s", run_id("GPT-02", 2), ("stop", run_id("GPT-02", 2), False)),
-        ("K", run_id("GPT-02", 2), ("stop", run_id("GPT-02", 2), True)),
-        ("r", run_id("XNLI-02", 7), ("resume", run_id("XNLI-02", 7))),
-        ("delete", run_id("XNLI-02", 7), ("delete", run_id("XNLI-02", 7))),
+        ("s", "y", run_id("GPT-02", 2), ("stop", run_id("GPT-02", 2), False)),
+        ("K", "K", run_id("GPT-02", 2), ("stop", run_id("GPT-02", 2), True)),
+        ("r", "y", run_id("XNLI-02", 7), ("resume", run_id("XNLI-02", 7))),
+        ("delete", "D", run_id("XNLI-02", 7), ("delete", run_id("XNLI-02", 7))),
     ],
 )
-def test_each_action_says_what_will_happen_and_waits_for_a_yes(lab, calls, key, run, expected):
+def test_each_action_says_what_will_happen_and_waits_for_a_yes(lab, calls, key, letter, run, expected):
     async def script(app, pilot):
         app.screen.runs_table.go_to(run)
         await press(pilot, key)
         assert run in text_of(app)
         await press(pilot, "escape")
         assert calls == []
-        await press(pilot, key, "y")
+        await press(pilot, key)
+        await press(pilot, letter)
         await wait_until(pilot, lambda: calls == [expected])
 
     drive(lab, script)
@@ -122,7 +123,7 @@ def test_the_id_and_the_folder_are_copied_through_the_terminal(lab):
 HOSTILE = (
     b"[bold red]markup[/] stays text\n"
     b"\x1b[31mred\x1b[0m and \x1b[2Jno clearing \x1b]0;title\x07\n"
-    b"half \xe4\xbd and NUL \x00 and a bar 10%\rbar 100%\n"
+    b"half \xe4\xbd and NUL \x00 and a bar\nbar 10%\rbar 100%\n"
     b"Traceback (most recent call last):\nValueError: [link=x]bad[/link]\n"
     + "中文对齐\n".encode()
     + b"x" * 300_000
@@ -138,7 +139,7 @@ def test_a_hostile_log_is_shown_and_not_obeyed(lab):
         await press(pilot, "f")
         text = text_of(app)
         assert "[bold red]markup[/] stays text" in text
-        assert "red and no clearing" in text
+        assert "red and ␛[2Jno clearing ␛]0;title␇" in text
         assert "bar 100%" in text
         assert "bar 10%" not in text
         assert "[link=x]bad[/link]" in text
@@ -176,6 +177,59 @@ def test_the_log_searches_filters_and_finds_the_error(lab):
         assert "step 1 loss" in text_of(app)
         await press(pilot, "pagedown", "up", "end")
         assert "following" in text_of(app)
+
+    drive(lab, script)
+
+
+def test_long_lines_say_that_there_is_more_and_scroll_sideways(lab):
+    log = lab / "runs" / run_id("GPT-02", 2) / "training.log"
+    log.write_text("short\n" + "".join(f"<{n}>" for n in range(100)) + "\n")
+
+    async def script(app, pilot):
+        app.screen.runs_table.go_to(run_id("GPT-02", 2))
+        await press(pilot, "f")
+        first = next(line for line in text_of(app).splitlines() if "<0>" in line)
+        assert first.startswith(" 2 <0><1>")
+        assert first.endswith("›")
+        assert "columns 1-77 of 390 ›" in text_of(app)
+        await press(pilot, "right")
+        assert "‹" in next(line for line in text_of(app).splitlines() if "<15>" in line)
+        assert " 1 ‹" in text_of(app)
+        assert "columns 39-115 of 390 ‹›" in text_of(app)
+        await press(pilot, *["right"] * 10)
+        assert "<99>" in text_of(app)
+        await press(pilot, *["left"] * 11)
+        assert "<0>" in text_of(app)
+        await press(pilot, "w")
+        assert "<99>" in text_of(app)
+        assert "columns" not in text_of(app)
+
+    drive(lab, script, (80, 24))
+
+
+def test_the_logs_of_marked_runs_are_one_by_time(lab):
+    for name, number, seconds in (("GPT-01", 1, (1, 5)), ("GPT-02", 2, (3, 7))):
+        log = lab / "runs" / run_id(name, number) / "training.log"
+        log.write_text("".join(f"2026-02-02 10:00:0{second} step {second}\n" for second in seconds))
+
+    async def script(app, pilot):
+        for name, number in (("GPT-01", 1), ("GPT-02", 2)):
+            app.screen.runs_table.go_to(run_id(name, number))
+            await press(pilot, "space")
+        await press(pilot, "f")
+        text = text_of(app)
+        assert "2 logs by time" in text
+        lines = [line.split() for line in text.splitlines() if " step " in line]
+        assert [(line[2], line[-1]) for line in lines] == [
+            ("GPT-01", "1"),
+            ("GPT-02", "3"),
+            ("GPT-01", "5"),
+            ("GPT-02", "7"),
+        ]
+        assert [line[0] for line in lines] == ["1", "1", "2", "2"]
+        with (lab / "runs" / run_id("GPT-01", 1) / "training.log").open("a") as file:
+            file.write("2026-02-02 10:00:09 a new line\n")
+        await wait_until(pilot, lambda: "a new line" in text_of(app))
 
     drive(lab, script)
 

@@ -74,6 +74,15 @@ def test_a_failed_run(snap_compare, template):
     assert snap_compare(make_app(template), terminal_size=(80, 24), run_before=shown)
 
 
+def test_the_devices(snap_compare, template):
+    assert snap_compare(make_app(template), terminal_size=(80, 24), run_before=home("4"))
+
+
+def test_a_log(snap_compare, template):
+    shown = home("f", select=run_id("mnli-oelm", 6, 43))
+    assert snap_compare(make_app(template), terminal_size=(60, 20), run_before=shown)
+
+
 def test_a_question(snap_compare, template):
     asked = home("s", select=run_id("GPT-01", 1))
     assert snap_compare(make_app(template), terminal_size=(80, 24), run_before=asked)

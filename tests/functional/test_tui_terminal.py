@@ -1,88 +1,27 @@
-"""The whole lab in a real terminal: tmux at 80x24, real runs on the processor, quit and reopen, compare, export."""
+"""The whole lab in a real terminal: tmux 80 wide, real runs on the processor, quit and reopen, compare, export."""
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import needs
+from tests.functional.real_terminal import Terminal, open_terminal
 from tests.functional.tui_lab import write_lab
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed"),
-]
-ROOT = Path(__file__).resolve().parents[2]
-
-
-class Terminal:
-    """A tmux of our own; what is on its screen can be read and waited for."""
-
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self._tmux = ["tmux", "-S", str(folder / "tmux.sock"), "-f", "/dev/null"]
-        self.folder = folder
-        self._environment = environment
-
-    def __call__(self, *arguments: str) -> str:
-        ended = subprocess.run([*self._tmux, *arguments], capture_output=True, text=True, env=self._environment)
-        return ended.stdout
-
-    def start(self, width: int, height: int) -> None:
-        self("new-session", "-d", "-s", "lab", "-x", str(width), "-y", str(height), "-c", str(self.folder), "sh")
-        self.wait_for("$", "#")
-
-    def type(self, text: str) -> None:
-        self("send-keys", "-t", "lab", "-l", text)
-
-    def press(self, *keys: str) -> None:
-        self("send-keys", "-t", "lab", *keys)
-
-    @property
-    def text(self) -> str:
-        return self("capture-pane", "-p", "-t", "lab")
-
-    def wait_for(self, *any_of: str, timeout: float = 90.0) -> str:
-        return self.wait_until(lambda text: any(words in text for words in any_of), timeout)
-
-    def wait_until(self, holds: Callable[[str], bool], timeout: float = 90.0) -> str:
-        until = time.monotonic() + timeout
-        while time.monotonic() < until:
-            text = self.text
-            if holds(text):
-                return text
-            time.sleep(0.1)
-        raise AssertionError(f"this never came on the screen; it shows:\n{self.text}")
+pytestmark = [pytest.mark.slow, needs.tmux]
 
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    environment = {
-        **os.environ,
-        "OELM_HOME": str(tmp_path / "lab"),
-        "OELM_LEASES": str(tmp_path / "leases"),
-        "PYTHONPATH": str(ROOT),
-        "LANG": "C.UTF-8",
-        "LC_ALL": "C.UTF-8",
-        "TERM": "xterm-256color",
-        "PS1": "$ ",
-    }
-    (tmp_path / "lab").mkdir()
-    one = Terminal(tmp_path, environment)
-    try:
+    with open_terminal(tmp_path) as one:
         yield one
-    finally:
-        oelm = [sys.executable, "-m", "oelm_tui"]
-        for run in (tmp_path / "lab" / "runs").glob("demo-*"):
-            subprocess.run([*oelm, "stop", run.name, "--now"], env=environment, capture_output=True)
-        one("kill-server")
 
 
 def states(home: Path) -> dict[str, str]:
@@ -96,7 +35,7 @@ def states(home: Path) -> dict[str, str]:
 def test_from_the_first_launch_to_the_exported_table(terminal, tmp_path):
     command = f"{shlex.quote(sys.executable)} -m oelm_tui"
     home = tmp_path / "lab"
-    terminal.start(80, 24)
+    terminal.start(80, 36)  # with room for the first words above the tree
     terminal.type(command + "\n")
     terminal.wait_for("demo stories")  # no runs yet: it opens on the presets, the demo unfolded
     screen = terminal.text
@@ -154,6 +93,7 @@ def test_from_the_first_launch_to_the_exported_table(terminal, tmp_path):
 
 def walk_to(terminal: Terminal, group: str, arm: str) -> None:
     """Moves the cursor of the tree down to an arm of a group, by counting the rows on the screen."""
+    terminal.wait_until(lambda text: arm in text.partition(group)[2])  # not while the screen is painted
     lines = [line for line in terminal.text.splitlines() if line.strip()]
     top = next(number for number, line in enumerate(lines) if group in line)
     here = next(number for number, line in enumerate(lines) if number > top and arm in line)

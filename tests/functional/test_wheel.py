@@ -73,3 +73,9 @@ def test_an_installed_oelm_lists_its_presets_outside_the_checkout(wheel: Path, t
     listed = subprocess.check_output([fresh / "bin" / "oelm", "presets", "--json"], cwd=tmp_path, env=environment)
     ids = {row["id"] for row in json.loads(listed)}
     assert {"sst2-oelm", "GPT-02", "demo"} <= ids
+    asked = {"_OELM_COMPLETE": "complete_bash", "COMP_WORDS": "oelm presets show GPT-0", "COMP_CWORD": "3"}
+    offered = subprocess.check_output([fresh / "bin" / "oelm"], cwd=tmp_path, env={**environment, **asked}, text=True)
+    assert "GPT-02" in offered.split()
+    source = {**environment, "_OELM_COMPLETE": "source_bash"}  # what --install-completion has the shell read
+    script = subprocess.check_output([fresh / "bin" / "oelm"], cwd=tmp_path, env=source, text=True)
+    assert "_OELM_COMPLETE=complete_bash" in script

@@ -7,14 +7,18 @@ import json
 import math
 import random
 import shutil
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from oelm_core.compare.comparison import Finding
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.devices.card import Card, CardProcess
 from oelm_core.devices.machine import Cpu, Disk, MachineSnapshot, Memory
+from oelm_core.method.facts import Count
+from oelm_core.published.facts import CatalogueFacts
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Notes, RunState
 from oelm_core.runs.status import Observer
@@ -145,7 +149,7 @@ def live(run: Run, step: int, best: float) -> None:
 
 def sources(root: Path) -> Sources:
     def runs() -> list[Run]:
-        here = Observer("gpu43", "b", NOW, lambda *_: True)
+        here = Observer("gpu43", "b", NOW, lambda *_: True, stranger=lambda *_: False)
         folder = root / "runs"
         found = [read_run(RunFolder(path), here) for path in folder.iterdir()] if folder.is_dir() else []
         return sorted(found, key=lambda run: (run.created, run.id), reverse=True)
@@ -154,7 +158,14 @@ def sources(root: Path) -> Sources:
 
 
 def make_app(root: Path, readonly: bool = False) -> OelmApp:
-    return OelmApp(readonly=readonly, sources=sources(root), load=catalogue, every=60.0)
+    return OelmApp(readonly=readonly, sources=sources(root), load=catalogue, every=60.0, facts=facts)
+
+
+def facts(presets: str, first: str | None, begun: list) -> Iterator[CatalogueFacts]:
+    """What a process of its own would find out, which loads torch."""
+    yield CatalogueFacts({name: Count(44_896_768, 41_751_040, 3_145_728) for name in ARMS})
+    why = "total parameters given as 82M; counted, they are 44,896,768."
+    yield CatalogueFacts(findings=[Finding("breaks", "parameters", ("GPT-02",), why, source="a report")])
 
 
 async def wait_until(pilot, holds) -> None:
@@ -173,7 +184,8 @@ async def settle(pilot, rounds: int = 3) -> None:
             threads = [*app.threads.values(), *(view.thread for view in app.screen.query("LogView"))]
             threads += [app.screen.thread] if hasattr(app.screen, "thread") else []
             known = app.snapshot is not None and app.snapshot.catalogue is not None
-            if known and all(thread.idle for thread in threads):
+            answered = app.keys.idle and getattr(app.screen, "is_drawn", True)
+            if known and answered and all(thread.idle for thread in threads):
                 break
             await asyncio.sleep(0.01)
         await pilot.pause()

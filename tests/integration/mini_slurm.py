@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from oelm_core.runs import process
+
 NODES = ("alpha", "beta")
 DAEMONS = ("munged", "slurmctld", "slurmd")
 
@@ -48,7 +50,7 @@ class MiniSlurm:
         self._start_munged()
         self.start_controller()
         for node in NODES:
-            self._spawn(f"slurmd-{node}", ["slurmd", "-D", "-N", node])
+            self._start_node(node)
         self.wait_until(self._nodes_are_idle, "both nodes idle")
 
     def stop(self) -> None:
@@ -69,6 +71,23 @@ class MiniSlurm:
 
     def stop_controller(self, number: int = signal.SIGTERM) -> None:
         self._end("slurmctld", number)
+
+    def kill_node(self, node: str) -> None:
+        """As if its power had gone: nothing on it lives on, and nobody is told."""
+        daemons = self._holding(self.folder / "log" / f"slurmd-{node}.log")
+        for pid in [*daemons, *(one for daemon in daemons for one in process.descendants(daemon))]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._end(f"slurmd-{node}", signal.SIGKILL)
+
+    def replace_node(self, node: str) -> None:
+        """The administrator has seen it, and it is back."""
+        self.call("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test", check=True)
+        self._start_node(node)
+        self.call("scontrol", "update", f"NodeName={node}", "State=RESUME")  # it may be back by itself
+
+    def _start_node(self, node: str) -> None:
+        self._spawn(f"slurmd-{node}", ["slurmd", "-D", "-N", node])
 
     def call(self, *argv: str, check: bool = False) -> str:
         """The output of a Slurm command; its errors with it."""
@@ -98,12 +117,16 @@ class MiniSlurm:
 
     def _left_behind(self) -> list[int]:
         """Steps that never reached the controller with their last word go on trying; they hold a log of ours open."""
+        return sorted(self._holding(self.folder) - {os.getpid()})
+
+    def _holding(self, path: Path) -> set[int]:
+        """Processes with this file, or a file in this folder, open."""
         found = set()
         for link in Path("/proc").glob("[0-9]*/fd/*"):
             with contextlib.suppress(OSError):
-                if os.readlink(link).startswith(f"{self.folder}/"):
+                if Path(os.readlink(link)).is_relative_to(path):
                     found.add(int(link.parts[2]))
-        return sorted(found - {os.getpid()})
+        return found
 
     def _start_munged(self) -> None:
         key = self.folder / "munge.key"

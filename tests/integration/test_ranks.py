@@ -21,13 +21,17 @@ from oelm_core.training import checkpoint
 from oelm_core.training.supervision import Interrupted, StopRequest
 from oelm_core.training.tasks import ClassificationTask
 from oelm_core.training.worker import train_run
+from tests import needs
 from tests.training_runs import BERT, experiment, figures, run_folder, texts
 from tests.warm_worker import WarmWorker
 
-pytestmark = pytest.mark.slow
-RANK_GRACE, RANK_TIMEOUT = 1.0, 4.0
-LIMIT = 60.0
-"""Seconds within which a run is over: its start, three steps, the grace or time-out above, on a slow machine."""
+pytestmark = [pytest.mark.slow, needs.two_cores]
+RANK_TIMEOUT = 4.0
+LIMIT = 90.0
+"""Seconds within which a run is over: its start, three steps, the time-out above, the grace, on a slow machine."""
+PROMISED = 30.0
+"""Seconds from the first outcome of a rank to the end of the run, as docs/training.md has it."""
+SHORT_GRACE = {"OELM_RANK_GRACE": "1"}
 ENDLESS = "train.max_steps=100000"
 
 
@@ -38,11 +42,9 @@ def leases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory, leases: Path) -> Iterator[WarmWorker]:
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("needs two cores")
     home = tmp_path_factory.mktemp("home")
     settings = {"OELM_HOME": home, "OELM_LEASES": leases, "OELM_THREADS": 1, "OMP_NUM_THREADS": 1}
-    settings |= {"OELM_RANK_GRACE": RANK_GRACE, "OELM_RANK_TIMEOUT": RANK_TIMEOUT}
+    settings |= {"OELM_RANK_TIMEOUT": RANK_TIMEOUT}
     worker = WarmWorker({name: str(value) for name, value in settings.items()})
     yield worker
     worker.close()
@@ -85,21 +87,28 @@ def wait_for(true: Callable[[], object], folder: RunFolder, seconds: float = 120
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize(
-    ("fault", "reason", "words"),
+    ("fault", "reason", "words", "rank"),
     [
-        ("kill", "signal", "Rank {} was killed by SIGKILL."),
-        ("oom", "oom", "rank {}: out of memory: asked for 2.00 GiB"),
-        ("nonfinite", "nonfinite", "rank {}: non-finite loss at step 3"),
-        ("hang", "hang", "Rank {} did not answer: it is held by SIGSTOP"),
+        ("kill", "signal", "Rank {} was killed by SIGKILL.", 0),
+        ("kill", "signal", "Rank {} was killed by SIGKILL.", 1),
+        ("oom", "oom", "rank {}: out of memory: asked for 2.00 GiB", 0),
+        ("oom", "oom", "rank {}: out of memory: asked for 2.00 GiB", 1),
+        ("nonfinite", "nonfinite", "rank {}: non-finite loss at step 3", 0),
+        ("nonfinite", "nonfinite", "rank {}: non-finite loss at step 3", 1),
+        ("hang", "hang", "Rank {} did not answer: it is held by SIGSTOP", 0),
+        ("hang", "hang", "Rank {} did not answer: it is held by SIGSTOP", 1),
+        ("ecc", "gpu_fault", "rank {}: CUDA error: uncorrectable ECC error encountered; resume", 1),
+        ("exit", "error", "rank {}: the training code called sys.exit(3).", 1),
     ],
 )
 def test_a_fault_of_either_rank_is_named_and_the_other_is_ended(
     warm: WarmWorker, leases: Path, data: Path, tmp_path: Path, fault: str, reason: str, words: str, rank: int
 ) -> None:
     folder = two_ranks(tmp_path, experiment(BERT, data, ENDLESS, "train.eval_every=3"))
-    runner = warm.start(folder.path, runner=True, RANK_FAULT=f"{fault}:{rank}:3")
+    # Only a rank that hangs has the grace run out: once is enough.
+    grace = SHORT_GRACE if (fault, rank) == ("hang", 0) else {}
+    runner = warm.start(folder.path, runner=True, RANK_FAULT=f"{fault}:{rank}:3", **grace)
     wait_for(lambda: is_over(folder), folder, LIMIT)
     assert warm.wait(runner) == 1
     end = state(folder)
@@ -107,7 +116,10 @@ def test_a_fault_of_either_rank_is_named_and_the_other_is_ended(
     assert (end.message or "").startswith(words.format(rank)), end.message
     said = outcomes.read_all(folder)
     assert said[1 - rank].consequence
-    assert (rank in said) == (fault in ("oom", "nonfinite"))
+    assert (rank in said) == (fault not in ("kill", "hang"))
+    first = min(one.t or 0.0 for one in said.values())
+    assert first > 0.0
+    assert first - 1.0 <= (end.ended or 0.0) <= first + PROMISED
     taken = list(leases.glob("*.lease"))
     assert taken
     assert not [path for path in taken if lease.holder(path.stem, leases)]

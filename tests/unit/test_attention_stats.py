@@ -34,7 +34,7 @@ def test_patterns_times_values_are_what_the_attention_gives(arch: str, extras: d
                 parameter.add_(torch.randn_like(parameter) * 0.3)
     layer = attention_layers(model)[1]
     caught: dict[str, torch.Tensor] = {}
-    layer.value.register_forward_hook(lambda m, i, o: caught.update(value=o))
+    layer.value.owner.register_forward_hook(lambda m, i, o: caught.update(value=o))
     layer.output.register_forward_hook(lambda m, i, o: caught.update(mixed=i[0]))
     ids = tokens(2, 10)
     mask = torch.ones_like(ids)

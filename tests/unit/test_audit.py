@@ -67,6 +67,8 @@ def test_a_baseline_nobody_checked_is_taken_on_trust_and_says_so(tmp_path):
         ("data.max_length=16", "sequence length", "confounds"),
         ("model.dropout=0.3", "dropout", "confounds"),
         ("train.eval_every=50", "validation interval", "confounds"),
+        ("train.checkpoint_activations=true", "activation checkpointing", "note"),
+        ("train.shard=true", "sharding", "note"),
     ],
 )
 def test_a_setting_other_than_the_method_is_graded(tmp_path, setting, what, grade):

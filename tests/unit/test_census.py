@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from oelm_core.config import Experiment
+from oelm_core.config.catalogue import SHIPPED, load_folders
 from oelm_core.errors import BadInput
 from oelm_core.method.census import census, census_of
 from oelm_core.method.facts import Count
+from oelm_core.method.parameter_count import parameters
 from tests.small_models import ALL_EXTRAS, BERT_BASE, GPT_MEDIUM, OELM, ROBERTA_BASE, experiment, prepared
 
 MIB = 2**20
@@ -70,6 +73,35 @@ def test_the_meta_device_counts_what_the_real_model_has(arch: str, method: dict[
         for kind in ("total", "trainable", "frozen"):
             assert sum(getattr(row, kind) for row in getattr(counted, parts).values()) == getattr(counted, kind)
     assert "other" not in counted.by_component
+
+
+def _network(preset: Experiment) -> str:
+    """What a count depends on: presets that share it are counted once."""
+    method = preset.method
+    return repr(
+        (preset.arch, preset.model.shape, preset.data.classes, method.freeze, method.layers, method.peer, method.extras)
+    )
+
+
+def test_the_launch_forms_arithmetic_is_the_census_of_every_shipped_preset() -> None:
+    presets = {_network(preset): preset for preset in load_folders([SHIPPED]).experiments.values()}
+    unknown = {preset.family for preset in presets.values() if parameters(preset) == (None, None)}
+    assert unknown == {"decoder"}
+    known = [preset for preset in presets.values() if preset.family != "decoder"]
+    counts = {preset.id: census_of(preset) for preset in known}
+    assert {preset.id: parameters(preset) for preset in known} == {
+        name: (found.total, found.frozen) for name, found in counts.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["lora", "bitfit", "adapter"])
+@pytest.mark.parametrize("arch", ["roberta", "gpt"])
+def test_the_arithmetic_knows_peers(arch: str, kind: str) -> None:
+    peer = experiment(arch, {"name": kind, "peer": {"kind": kind}}, classes=None if arch == "gpt" else 3)
+    counted = census_of(peer)
+    assert parameters(peer) == (counted.total, counted.frozen)
+    mixed = experiment(arch, {"name": kind, "peer": {"kind": kind}, "freeze": ["key"]}, classes=2)
+    assert parameters(mixed) == (census_of(mixed).total, None)
 
 
 def test_components_and_layers_are_told_apart() -> None:

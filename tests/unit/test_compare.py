@@ -360,7 +360,7 @@ def test_a_torn_result_costs_only_its_own_numbers(tmp_path):
     arm = comparison.groups[0].arm("rev-oelm")
     assert arm.metric.mean == pytest.approx(0.91)
     assert "step_time" not in arm.measures
-    assert any("result.json cannot be read" in note for note in comparison.footnotes)
+    assert any("unreadable: result.json" in note for note in comparison.footnotes)
 
 
 def test_torn_predictions_and_metrics_do_not_stop_the_table(tmp_path):
@@ -430,10 +430,10 @@ def test_files_of_the_wrong_shape_cost_only_themselves(tmp_path):
     oelm = runs[1].id
     for start, end in (
         (
-            f"{oelm}: result.json cannot be read (key 'best': expected",
+            f"{oelm}: unreadable: result.json, best: expected",
             "its best validation is taken from metrics.jsonl.",
         ),
-        (f"{oelm}: checks.json cannot be read (key 'census': expected", "what it proves is unknown."),
+        (f"{oelm}: unreadable: checks.json, census: expected", "what it proves is unknown."),
     ):
         assert [note for note in comparison.footnotes if note.startswith(start) and note.endswith(end)]
 

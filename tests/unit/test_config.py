@@ -63,7 +63,7 @@ def test_defaults_follow_the_family() -> None:
         ({"train": {"lr": "fast"}}, "key 'train.lr' is \"fast\"; it should be a valid number"),
         ({"train": {"batch_size": 0}}, "key 'train.batch_size' is 0; it should be greater than 0"),
         ({"train": {"max_steps": 10}}, "give either max_steps or epochs"),
-        ({"family": "rnn"}, "key 'family' is \"rnn\"; it should be 'bert' or 'gpt'"),
+        ({"family": "rnn"}, "key 'family' is \"rnn\"; it should be 'bert', 'gpt' or 'decoder'"),
         ({"method": {"scale": "big"}}, "it should be 'unit' or 'keep' or a valid number"),
         ({"model": {"shape": {"heads": 5}}}, "d_model 64 cannot be split into 5 equal heads"),
         ({"data": {"max_length": 512}}, "data.max_length 512 is longer than the model's 128 positions"),
@@ -167,7 +167,14 @@ def test_the_hash_ignores_seed_paths_and_labels_but_no_setting_that_matters() ->
 def test_the_hash_ignores_what_cannot_change_a_result() -> None:
     plain = config_hash(as_dict(experiment()))
     train = {"log_every": 1, "samples": 0, "attention_stats": True, "keep_checkpoints": 9, "checkpoint_every": 3}
+    train |= {"checkpoint_activations": True, "shard": True}
     assert config_hash(as_dict(experiment(train={**train, "threads": 2}))) == plain
+
+
+def test_a_model_that_is_shared_out_is_not_compiled() -> None:
+    with pytest.raises(BadInput, match=r"train: shard and compile do not go together; leave one of them out"):
+        experiment(train={"shard": True, "compile": True})
+    assert experiment(train={"shard": True, "gradient_compression": "bf16", "precision": "fp16"}).train.shard
 
 
 def test_a_setting_added_later_does_not_rename_the_runs_before_it() -> None:
@@ -199,3 +206,15 @@ def test_yaml_surprises_are_gone() -> None:
 def test_an_error_says_as_which_reason_a_run_fails_with_it() -> None:
     reasons = {kind: kind("why").reason for kind in (LabError, BadInput, BadData, NotFound, Refused)}
     assert reasons == {LabError: "error", BadInput: "config", BadData: "data", NotFound: "data", Refused: "error"}
+
+
+def test_a_short_key_is_understood_in_a_setting() -> None:
+    from oelm_core.config.setting_keys import setting_keys
+
+    arm = experiment()
+    assert override(arm, ["lr=3e-3", "shape.heads=2"]).train.lr == 3e-3
+    with pytest.raises(BadInput, match=r"Write data\.path or model\.path"):
+        override(arm, ["path=x"])
+    with pytest.raises(BadInput, match=r"no such setting\. Did you mean train\.lr"):
+        override(arm, ["lrr=1"])
+    assert [key for key, one in setting_keys().items() if not one.meaning] == []

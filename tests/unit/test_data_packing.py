@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -93,3 +95,28 @@ def test_packing_wastes_little_on_short_sentences() -> None:
 
 def test_padding_to_a_fixed_length_is_possible() -> None:
     assert packing.pad(examples([3, 5]), np.arange(2), 0, 64).tokens.shape == (2, 64)
+
+
+def test_a_batch_says_on_the_host_whether_anything_is_padded() -> None:
+    texts = examples([9, 9, 4])
+    full, padded = packing.pad(texts, np.array([0, 1]), 0), packing.pad(texts, np.array([0, 2]), 0)
+    assert full.mask is None
+    assert padded.mask is not None
+    assert padded.mask.sum(1).tolist() == [9, 4]
+    assert packing.pad(texts, np.array([0, 1]), 0, length=12).mask is not None
+    assert "attention_mask" not in packing.inputs_of(encoder("bert"), full)
+
+
+@pytest.mark.parametrize("arch", ["bert", "roberta"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_leaving_a_mask_of_ones_out_changes_no_bit_of_scores_and_gradients(arch: str, dropout: float) -> None:
+    texts = examples([9, 9])
+    full = packing.pad(texts, np.array([0, 1]), 1)
+    found = []
+    for batch in (full, replace(full, mask=torch.ones_like(full.tokens))):
+        model = encoder(arch, dropout).train()
+        torch.manual_seed(1)
+        scores = packing.logits(model, batch)
+        scores.square().sum().backward()
+        found.append([scores, *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert all(torch.equal(ours, before) for ours, before in zip(*found, strict=True))

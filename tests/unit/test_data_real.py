@@ -15,7 +15,10 @@ from oelm_core.data.tokenizers import load_named
 from tests.training_runs import BERT, GPT
 
 ROOT = Path(os.environ.get("OELM_REAL_DATA") or "/nonexistent")
-pytestmark = pytest.mark.skipif(not ROOT.is_dir(), reason="OELM_REAL_DATA is not set")
+pytestmark = pytest.mark.skipif(
+    not ROOT.is_dir(),
+    reason="OELM_REAL_DATA names no folder with sst2/, tinystories/ and tokenizers/ (CONTRIBUTING.md)",
+)
 
 
 def longer(base: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from oelm_core.devices.card import Card
@@ -18,10 +19,10 @@ from oelm_core.devices.machine import MachineSnapshot, without_gpus
 from oelm_core.devices.sampler import DeviceSampler
 from oelm_core.launch import lease
 from oelm_tui.commands.machine import _print as print_machine
-from tests import fake_nvml
+from tests import fake_nvml, needs
 from tests.fake_nvml import GB, LOST, MISMATCH, NO_PERMISSION, NOT_SUPPORTED, Machine, card, uuid
 
-pytestmark = pytest.mark.skipif(fake_nvml.compiler() is None, reason="no C compiler to build the pretend driver")
+pytestmark = needs.compiler
 
 SNAPSHOT = "import json; from oelm_core.devices.machine import snapshot; print(json.dumps(snapshot().to_json()))"
 
@@ -61,10 +62,13 @@ def test_four_cards_with_somebody_elses_work_one_lost_and_one_that_says_little(
     assert contract | {"processes", "lease", "error"} <= set(busy)
     assert (busy["utilisation"], busy["memory_used"], busy["temperature"], busy["power"]) == (97, 20 * GB, 71, 310.5)
     assert busy["throttled"] is True
+    assert busy["power_limit"] == 450.0
     assert busy["lease"] == "sst2-oelm-s42-20260101-000000-abcd"
     mine, hidden = busy["processes"]
     assert (mine["pid"], mine["memory"]) == (os.getpid(), 3 * GB)
     assert mine["user"]
+    assert mine["mine"] is True
+    assert abs(mine["started"] - psutil.Process().create_time()) < 2
     assert (hidden["pid"], hidden["user"], hidden["memory"]) == (999_999_999, None, None)
     assert (lost["error"], lost["memory_used"], lost["uuid"]) == ("GPU is lost", None, uuid(1))
     assert (quiet["temperature"], quiet["power"], quiet["utilisation"], quiet["error"]) == (None, None, None, None)
@@ -116,7 +120,7 @@ def test_without_a_driver_there_is_the_processor_only_and_no_complaint() -> None
     )
     content = json.loads(seen.stdout)
     if not content["no_driver"]:
-        pytest.skip("this machine has an NVIDIA driver")
+        pytest.skip("this machine has an NVIDIA driver: the test is about one that has none")
     assert (content["gpus"], content["driver_error"]) == ([], None)
 
 

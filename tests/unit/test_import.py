@@ -15,6 +15,7 @@ from oelm_core.compare import compare_runs
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.errors import BadInput
 from oelm_core.published.column import with_published_column
+from oelm_core.published.import_author import looks_like_output, read_folder
 from oelm_core.published.import_checkpoint import count_checkpoint
 from oelm_core.published.import_log import read_log
 from oelm_core.published.import_runs import import_folders
@@ -183,7 +184,7 @@ def test_a_torn_summary_beside_a_good_log_is_left_out(tmp_path, catalogue):
     (made,) = import_folders([folder], catalogue, tmp_path / "runs")
     assert made.run.metric_value == 4.27
     assert made.run.state == "stopped"
-    assert any("timing_stats.json cannot be read" in note for note in made.notes)
+    assert any("unreadable: timing_stats.json, it is not JSON" in note for note in made.notes)
 
 
 @pytest.mark.parametrize("content", [None, "", "nothing of use\n"])
@@ -218,13 +219,14 @@ def test_a_restarted_log_replaces_the_steps_it_repeats(tmp_path):
     first, second = tmp_path / "training.log", tmp_path / "training_restart.log"
     first.write_text("[Step 1000] Validation - Loss: 2.0, PPL: 7.39\n[Step 2000] Validation - Loss: nan, PPL: nan\n")
     second.write_bytes(b"\xff\x00 broken bytes\n[Step 2000] Validation - Loss: 1.5, PPL: 4.48\nTraining completed!\n")
-    content = read_log(second, read_log(first))
+    content = read_log(second.read_bytes(), read_log(first.read_bytes()))
     assert [(r.step, r.values["loss"]) for r in content.evals] == [(1000, 2.0), (2000, 1.5)]
     assert content.completed
 
 
 def test_parameters_are_counted_from_a_checkpoint_tied_once_and_trained_by_their_moments(tmp_path, catalogue):
-    torch = pytest.importorskip("torch")
+    import torch
+
     embedding = torch.zeros(50257, 8)
     weights = {"tok.weight": embedding, "head.weight": embedding, "blocks.0.q.weight": torch.zeros(8, 8)}
     weights |= {"blocks.0.v.weight": torch.zeros(8, 8), "mask": torch.ones(4, 4, dtype=torch.bool)}
@@ -268,3 +270,21 @@ def test_safetensors_headers_are_counted(tmp_path):
     counts = count_checkpoint(tmp_path / "m.safetensors")
     assert counts is not None
     assert counts.total == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "said"),
+    [
+        ("results.json", lambda file: file.write_text('{"best": ' + "9" * 7000 + "}"), "unreadable: results.json, "),
+        ("training.log", lambda file: file.symlink_to("/etc/hostname"), "unreadable: training.log, "),
+        ("training.log", os.mkfifo, "unreadable: training.log, "),
+        ("timing_stats.json", lambda file: file.write_text("[" * 100_000), "unreadable: timing_stats.json, "),
+    ],
+)
+def test_a_folder_whose_only_file_cannot_be_read_says_which_and_why(tmp_path, name, make, said):
+    (tmp_path / "out").mkdir()
+    make(tmp_path / "out" / name)
+    assert looks_like_output(tmp_path / "out")
+    with pytest.raises(BadInput, match=r"nothing to import; unreadable") as refused:
+        read_folder(tmp_path / "out")
+    assert said in str(refused.value)

@@ -239,7 +239,8 @@ def test_without_a_checkpoint_the_sizes_in_its_settings_name_the_network(tmp_pat
 
 
 def test_a_checkpoint_tells_the_settings_it_was_trained_with(tmp_path, catalogue):
-    torch = pytest.importorskip("torch")
+    import torch
+
     folder = gpt(tmp_path / "GPT-02_oelm", "oelm_freeze", 4.69)
     shapes = decoder_shapes(6, 512, 50257, 512)
     weights = {name: torch.zeros(1).expand(*shape) for name, shape in shapes.items()}

@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 BY_NAME = {
     "oelm_core/__init__.py": "the public names, loaded with torch when first asked for",
+    "oelm_core/mirror/targets.py": "a bridge, named by its table: none is loaded unless asked for",
+    "oelm_core/proof/__main__.py": "a check, named by its table",
     "oelm_core/models/__init__.py": "a family's module, named by the registry",
     "oelm_core/report/__init__.py": "a format's renderer, named by the registry",
     "oelm_tui/cli.py": "a command's module, so that `oelm --help` pays for none",

@@ -184,15 +184,6 @@ def test_only_a_later_life_of_the_same_job_takes_its_run_over_unasked() -> None:
     assert not again.takes_over(Attempt())
 
 
-def test_on_several_nodes_srun_starts_a_task_for_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "8")
-    spread = JOB._replace(nodes=2).spread_command(["python", "-m", "worker"], 4, 4711)
-    assert Path(spread[0]).name == "srun"
-    assert {"--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--cpus-per-task=4", "WORLD_SIZE=4"} <= set(spread)
-    assert "MASTER_PORT=4711" in spread
-    assert spread[-3:] == ["python", "-m", "worker"]
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     config = as_dict(experiment())
@@ -262,6 +253,22 @@ def test_a_stop_by_signal_may_be_a_preemption_that_starts_again(run: Run) -> Non
     assert seen(stopped, JobInfo("7", "COMPLETING")) == ("stopping", "signal")
     assert seen(stopped, JobInfo("7", "RUNNING", start=time.time(), node="n1")) == ("queued", None)
     assert seen(stopped, JobInfo("7", "PREEMPTED")) == ("stopped", "preempted")
+
+
+def test_what_the_run_said_stands_before_what_slurm_says(run: Run) -> None:
+    def message(*jobs: JobInfo, problem: str | None = None) -> str | None:
+        return job_states.overlay([read_run(run.folder)], Pretend(*jobs, problem=problem))[0].message
+
+    queued = RunState(state="queued", launcher="slurm", message="Node b did not answer. Queued again, from step 150.")
+    run.folder.write(replace(queued, attempt=1, heartbeat=time.time()))
+    again = "Node b did not answer. Queued again, from step 150; Slurm job 7 "
+    assert message(JobInfo("7", "PENDING", "BeginTime")) == f"{again}may start later (BeginTime)"
+    assert message(JobInfo("7", "RUNNING", node="n1")) == f"{again}runs on n1; it is starting"
+    ending = RunState(state="stopping", message="Rank 1 failed; the others are being ended.", host="n1", boot_id="x")
+    run.folder.write(replace(ending, pid=5, heartbeat=time.time()))
+    said = "Rank 1 failed; the others are being ended; "
+    assert message(JobInfo("7", "RUNNING", node="n1")) == f"{said}Slurm job 7 runs on n1"
+    assert message(problem="no answer") == f"{said}Slurm does not answer (no answer)"
 
 
 def test_many_readers_ask_one_question_every_few_seconds_and_rarely_while_slurm_is_silent(

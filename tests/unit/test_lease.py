@@ -22,12 +22,13 @@ from msgspec.structs import replace
 from oelm_core.devices.card import Card, CardProcess
 from oelm_core.devices.presence import sign_of_cards
 from oelm_core.errors import BadInput, NotFound, Refused
-from oelm_core.launch import device_request, lease, queue, suspects
+from oelm_core.launch import device_request, lease, local, queue, suspects
 from oelm_core.launch.acquire import Waiter, pause_left
 from oelm_core.launch.lease import LeaseRecord
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Outcome, RunRecord, Worker, encode
+from tests import needs
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,7 @@ def test_the_folder_and_files_let_every_user_in(leases: Path) -> None:
     held.release()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be several users")
+@needs.root
 def test_users_share_leases_and_see_whose_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     open_to_all = Path(tempfile.mkdtemp(prefix="oelm-leases-"))  # pytest's own folders are closed to others
     open_to_all.chmod(0o755)
@@ -155,7 +156,7 @@ def test_a_key_that_does_not_fit_hides_no_living_holder_and_no_ticket(leases: Pa
 def test_a_link_in_place_of_the_folder_is_refused(leases: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     leases.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Refused, match="is a link"):
+    with pytest.raises(Refused, match="is a symbolic link of"):
         lease.lease_dir()
 
 
@@ -305,6 +306,42 @@ def test_auto_is_refused_where_anything_says_that_there_are_cards(
         device_request.resolve("auto", 1, None, [], look)
     assert "use --device cpu" in str(refused.value)
     assert device_request.resolve("cpu", 1, None, [], look).kind == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "kind", "driver", "environment", "found"),
+    [
+        ("0x10de", "0x030200", "nvidia", {}, True),
+        ("0x10de", "0x030000", None, {}, True),  # the driver has let go of it
+        ("0x10de", "0x030200", "vfio-pci", {}, False),  # passed on to a virtual machine
+        ("0x10de", "0x040300", "nvidia", {}, False),  # a card's sound
+        ("0x8086", "0x030000", None, {}, False),
+        ("0x10de", "0x030200", "nvidia", {"NVIDIA_VISIBLE_DEVICES": "none"}, False),  # a container without cards
+    ],
+)
+def test_the_drivers_own_files_are_a_sign_only_beside_a_card_of_its_own(
+    tmp_path: Path, vendor: str, kind: str, driver: str | None, environment: dict[str, str], found: bool
+) -> None:
+    device = tmp_path / "sys/bus/pci/devices/0000:01:00.0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text(f"{vendor}\n")
+    (device / "class").write_text(f"{kind}\n")
+    if driver is not None:
+        (tmp_path / "drivers" / driver).mkdir(parents=True)
+        (device / "driver").symlink_to(tmp_path / "drivers" / driver)
+    assert sign_of_cards(tmp_path, environment) is None  # without the driver
+    (tmp_path / "dev/nvidiactl").mkdir(parents=True)
+    sign = sign_of_cards(tmp_path, environment)
+    assert (sign or "").endswith("0000:01:00.0 are there") == found
+
+
+def test_more_devices_than_there_are_is_refused_at_launch_for_auto_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(local, "sign_of_cards", lambda: None)
+    monkeypatch.setattr(device_request, "probe", lambda patience: CARDS[1:3])
+    local.check_request("auto", 2)
+    with pytest.raises(BadInput, match="--per-run 3 wants more cards than the 2 of --device auto"):
+        local.check_request("auto", 3)
 
 
 @pytest.mark.parametrize(("sign", "errors"), [("SLURM_JOB_GPUS=2", ["asking the NVIDIA driver crashed"]), (None, [])])

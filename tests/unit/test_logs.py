@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oelm_tui.logs import reader as reader_module
 from oelm_tui.logs import search as search_module
 from oelm_tui.logs.clean import fold, pieces, plain
-from oelm_tui.logs.reader import LogFile
+from oelm_tui.logs.reader import LogFile, tail_bytes
 from oelm_tui.logs.search import Search, last_trouble
 
 
@@ -74,9 +74,9 @@ def test_paging_back_and_forth_shows_every_line_exactly_once(tmp_path_factory, l
             backwards = [line.shown for line in page.lines] + backwards
             if page.top == 0:
                 break
-            page = reader_module.TextPage(tuple(file._lines_before(page.top, rows)), file.size, False)
+            page = reader_module.TextPage(tuple(file.lines_before(page.top, rows)), file.size, False)
         assert backwards == [fold(line) for line in lines]
-        assert [line.shown for line in file._lines_from(0, 99)] == [fold(line) for line in lines]
+        assert [line.shown for line in file.lines_from(0, 99)] == [fold(line) for line in lines]
     finally:
         reader_module.BLOCK = original
 
@@ -149,9 +149,10 @@ def test_no_control_character_ever_reaches_the_screen(line):
         (b"[bold red]not markup[/]", "[bold red]not markup[/]"),
         (b"a\x00b", "a␀b"),
         (b"half \xe4\xbd", "half �"),
-        (b"\x1b]0;title\x07after", "after"),
-        (b"\x1b]52;c;aGVsbG8=\x07clipboard", "clipboard"),
-        (b"\x1b[2J\x1b[10;10Hmoved", "moved"),
+        (b"\x1b]0;title\x07after", "␛]0;title␇after"),
+        (b"\x1b]52;c;aGVsbG8=\x07clipboard", "␛]52;c;aGVsbG8=␇clipboard"),
+        (b"\x1b[2J\x1b[10;10Hmoved", "␛[2J␛[10;10Hmoved"),
+        (b"secret failure\rok all good", "secret failure␍ok all good"),
         ("evil \u202etxt".encode(), "evil �txt"),
     ],
 )
@@ -195,11 +196,31 @@ def test_search_goes_on_into_what_is_appended(log, tmp_path):
     assert finish(search).count == 2
 
 
-def test_text_that_a_progress_bar_overwrote_is_not_a_hit(log):
-    assert finish(Search(log(b"loss nan\rloss 1.0\n"), "nan")).count == 0
+def test_a_state_that_a_progress_bar_overwrote_is_no_hit_but_another_word_is(log):
+    assert finish(Search(log(b"loss 2.0\rloss 1.0\n"), "2.0")).count == 0
+    assert finish(Search(log(b"loss nan\rloss 1.0\n"), "nan")).count == 1
 
 
 def test_trouble_is_found_at_the_traceback_and_not_at_a_later_mention(log):
     file = log(b"fine\nTraceback (most recent call last):\n  File x\nValueError: bad\nan Error again\n")
     assert last_trouble(file) == 5
     assert last_trouble(log(b"all is well\n")) is None
+
+
+def test_a_log_is_written_byte_for_byte_where_that_is_asked_for(tmp_path):
+    content = b"one\n\x1b]0;title\x07bar 1\rbar 2\n" + b"x" * (2 * reader_module.SHOWN) + b"\nno end"
+    path = tmp_path / "training.log"
+    path.write_bytes(content)
+    assert b"".join(tail_bytes(path, 99, follow=False, ended=lambda: True)) == content
+    assert b"".join(tail_bytes(path, 3, follow=False, ended=lambda: True)) == content[4:]
+    assert b"".join(tail_bytes(path, 0, follow=False, ended=lambda: True)) == b""
+    looks = iter([False, True])
+
+    def ended() -> bool:
+        with path.open("ab") as file:
+            file.write(b", more")
+        return next(looks, True)
+
+    followed = b"".join(tail_bytes(path, 1, follow=True, ended=ended, pause=0))
+    assert path.read_bytes().endswith(followed)
+    assert followed.startswith(b"no end, more, more")

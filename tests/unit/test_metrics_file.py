@@ -6,6 +6,7 @@ import math
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,3 +84,11 @@ def test_a_number_that_is_not_finite_is_written_as_null_and_read_back_as_not_a_n
     [line] = read_metrics(path)
     assert math.isnan(line.values["loss"])
     assert line.values["lr"] == 0.5
+
+
+def test_half_a_line_is_a_full_disk_and_not_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write may end early without an error; the next line behind it would be lost with it."""
+    writer = MetricsWriter(tmp_path / "metrics.jsonl")
+    monkeypatch.setattr(os, "write", lambda file, content: len(content) // 2)
+    with pytest.raises(OSError, match="No space left"):
+        writer.write("train", 1, loss=1.0)

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
 from oelm_core.config import Shape
 from oelm_core.models import bert
@@ -85,3 +86,16 @@ def test_cheap_dropout_takes_the_place_of_torchs_and_keeps_its_rate() -> None:
     model = cheapen_dropout(nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Dropout(0.3)), nn.Dropout(0.0)))
     assert [m.p for m in model.modules() if isinstance(m, Dropout)] == [0.3, 0.0]
     assert list(model.state_dict()) == ["0.weight", "0.bias"]
+
+
+def test_a_mask_is_the_one_of_transformers_but_nobody_looks_whether_it_hides_anything() -> None:
+    real = torch.ones(2, 7, dtype=torch.bool)
+    real[1, 4:] = False
+    about = {"batch_size": 2, "q_length": 7, "kv_length": 7, "mask_function": bidirectional_mask_function}
+    about |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": True}
+    theirs = sdpa_mask(**about, attention_mask=real)
+    assert torch.equal(bert.padding_mask(**about, attention_mask=real), theirs)
+    assert torch.equal(theirs.expand(2, 1, 7, 7), padding())
+    assert bert.padding_mask(**about, attention_mask=None) is None
+    unseen = bert.padding_mask(**about, attention_mask=real.to("meta"), device="meta")  # a device that has no numbers
+    assert unseen.shape == (2, 1, 7, 7)

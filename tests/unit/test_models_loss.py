@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from oelm_core.models.dropout import Dropout, dropout_attention, dropout_attention_usable, kept
-from oelm_core.models.loss import IGNORED, chunked_cross_entropy, linear_cross_entropy
+from oelm_core.models.loss import IGNORED, chunk_size, chunked_cross_entropy, linear_cross_entropy
 
 
 def problem(tokens: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -33,6 +33,21 @@ def test_a_chunked_loss_equals_the_plain_one(loss, reduction: str, tokens: int) 
     assert torch.allclose(ours, plain, atol=1e-5)
     for mine, theirs in zip((hidden.grad, weight.grad), expected, strict=True):
         assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("loss", [linear_cross_entropy, chunked_cross_entropy])
+def test_a_card_takes_larger_chunks_and_gets_the_same_loss(monkeypatch: pytest.MonkeyPatch, loss) -> None:
+    on_card, on_cpu = (chunk_size(torch.device(kind)) for kind in ("cuda", "cpu"))
+    assert on_card > on_cpu
+    found = []
+    for size in (on_card, on_cpu):
+        monkeypatch.setattr("oelm_core.models.loss.chunk_size", lambda device, size=size: size)
+        hidden, weight, targets = problem(on_cpu * 2 + 1)
+        total = loss(hidden, weight, targets, "sum")
+        total.backward()
+        found.append((total, hidden.grad, weight.grad))
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_under_autocast_the_logits_are_in_its_dtype_and_gradients_in_the_weights() -> None:

@@ -173,7 +173,7 @@ def test_methods_are_what_their_names_say(
     catalogue: Catalogue, name: str, init: str, source: str, scale: str | float, freeze: list[str]
 ) -> None:
     method = catalogue.experiment(name).method
-    assert (method.init, method.source, method.scale, method.freeze, method.layers) == (
+    assert (method.init, method.source, method.scale, list(method.freeze), method.layers) == (
         init,
         source,
         scale,

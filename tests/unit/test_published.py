@@ -163,7 +163,6 @@ def test_parameter_counts_are_refuted_and_the_copied_share_is_recognised():
 
 
 def test_parameters_are_counted_on_the_meta_device_unless_told_otherwise():
-    pytest.importorskip("torch")
     audit = audit_published(shipped(), only=["GPT-01", "GPT-02"])
     assert any("71M; counted, they are 41,751,040" in f.why for f in found(audit, "parameters", "GPT-02"))
 

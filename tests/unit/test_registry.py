@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from oelm_core import estimate
 from oelm_core.compare.settings import settings_of
 from oelm_core.config import as_dict, build_experiment
 from oelm_core.config.catalogue import Catalogue
@@ -22,6 +21,7 @@ from oelm_core.data.sets import SETS, NamedSet, Split
 from oelm_core.data.tokenizers import word_tokenizer
 from oelm_core.errors import BadInput
 from oelm_core.method.initialisers import ROWS, apply_method, check_model
+from oelm_core.method.parameter_count import parameters
 from oelm_core.models import bert, build
 from oelm_core.registry import FAMILIES, INITIALISERS, Family, Initialiser
 from oelm_tui.commands.presets import apps
@@ -63,7 +63,7 @@ def test_a_family_is_an_entry_and_a_module(
     toy = build_experiment(toy_family, "toy")
     assert (toy.arch, toy.start, toy.metric) == ("toy-small", "scratch", "accuracy")
     assert shown["parameters"]["total"] == sum(p.numel() for p in build(toy, seed=1).parameters())
-    assert estimate.parameters(toy) == (shown["parameters"]["total"], 0)
+    assert parameters(toy) == (shown["parameters"]["total"], 0)
     rows = tree_rows(Catalogue({toy.id: toy}), [], set())
     assert "Toy" in str(rows[0].cells["name"])
     assert settings_of(as_dict(toy))["start"] == "scratch"
@@ -75,7 +75,7 @@ def test_a_family_is_an_entry_and_a_module(
 
 
 def test_an_unknown_family_is_answered_with_those_there_are(toy_family: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match="key 'family' is \"llama\"; it should be 'bert', 'gpt' or 'toy'"):
+    with pytest.raises(BadInput, match="key 'family' is \"llama\"; it should be 'bert', 'gpt', 'decoder' or 'toy'"):
         build_experiment({**toy_family, "family": "llama"}, "toy")
 
 

@@ -10,13 +10,15 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
+import pandas
 import pytest
 from rich.console import Console, RenderableType
 
 from oelm_core.compare import Comparison, compare_runs
-from oelm_core.compare.comparison import Finding
+from oelm_core.compare.comparison import BandPoint, Finding
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.errors import BadInput
 from oelm_core.method.facts import Count
@@ -24,13 +26,25 @@ from oelm_core.published.audit import audit_published
 from oelm_core.report import FORMATS, ExportFormat, format_named, format_of_file, render, render_audit
 from oelm_core.report.document import ChartLine, ReportChart, audit_report
 from oelm_core.report.latex import escape
-from oelm_core.report.svg import svg_chart, ticks
+from oelm_core.report.svg import WIDTH, svg_chart, ticks
 from oelm_core.report.terminal import findings_table, terminal_report
+from oelm_core.report.translations import Translations
 from oelm_tui import cli
+from tests import needs
 from tests.golden.demo import ARMS, demo_comparison
 from tests.run_factory import write_run
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch):
+    """The day of a run is the reader's."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +76,9 @@ def test_the_demo_study_is_reported_as_in_its_golden_file(comparison, layout):
 def test_a_study_report_has_all_its_parts_in_order(comparison):
     headings = re.findall(r"^## (.*)$", render(comparison, "markdown"), re.M)
     tests = ["The method (over seeds)", "Two trained models (says nothing about the method)"]
-    wanted = ["Question", "Verdict", "Recipe", "Results", "Fairness", "Curves", *tests, "How to reproduce"]
+    wanted = ["Verdict", "Fairness", "Results", "Recipe", "Curves", *tests, "How to reproduce"]
     assert [heading for heading in headings if heading in wanted] == wanted
-    assert headings.index("Fairness") == headings.index("Results") + 1
+    assert headings[:3] == ["Verdict", "Fairness", "Results"]
 
 
 def test_markdown_tables_have_as_many_cells_in_every_row(comparison):
@@ -93,9 +107,9 @@ def test_headings_can_be_chinese_and_no_other_language(comparison):
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones(comparison):
-    with pytest.raises(BadInput, match="markdown, csv, json, latex, html"):
+    with pytest.raises(BadInput, match="markdown, csv, json, latex, html, parquet"):
         render(comparison, "pdf")
-    assert tuple(FORMATS) == ("markdown", "csv", "json", "latex", "html")
+    assert tuple(FORMATS) == ("markdown", "csv", "json", "latex", "html", "parquet")
 
 
 def test_a_new_format_is_a_renderer_and_a_line_in_the_registry(tmp_path, monkeypatch):
@@ -109,7 +123,7 @@ def test_a_new_format_is_a_renderer_and_a_line_in_the_registry(tmp_path, monkeyp
     cli.main()
     assert file.read_text() == "DEMO, TINY BERT AND TINY GPT"
     assert format_of_file("any.LOUD").render(audit_report([])) == "PUBLISHED FIGURES"
-    with pytest.raises(BadInput, match="latex, html, shout"):
+    with pytest.raises(BadInput, match="html, parquet, shout"):
         format_named("whisper")
 
 
@@ -131,7 +145,7 @@ def test_json_is_the_comparison(comparison):
 
 
 class _Structure(html.parser.HTMLParser):
-    VOID = {"meta", "br", "line", "circle", "polyline"}
+    VOID = {"meta", "br", "line", "circle", "polyline", "polygon"}
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,9 +185,9 @@ def test_html_curves_hold_their_values_for_hovering(comparison):
     text = render(comparison, "html")
     figures = [json.loads(entities.unescape(data)) for data in re.findall(r'data-lines="([^"]*)"', text)]
     assert len(figures) == 6  # metric, validation loss and training loss of both families
-    first = figures[0][0]
-    curve = comparison.groups[0].arms[0].curves["accuracy"][0]
-    assert [(point[0], point[3]) for point in first["points"]] == [tuple(point) for point in curve.points]
+    one, other = (dict(curve.points) for curve in comparison.groups[0].arms[0].curves["accuracy"])
+    for step, _, _, mean, low, high in figures[0][0]["points"]:  # over the two seeds
+        assert (mean, low, high) == (pytest.approx((one[step] + other[step]) / 2), *sorted((one[step], other[step])))
 
 
 def test_latex_escapes_what_tex_would_take_for_its_own():
@@ -193,7 +207,7 @@ def test_latex_is_balanced_and_uses_booktabs(comparison):
         assert len(cells) == 1
 
 
-@pytest.mark.skipif(not (shutil.which("pdflatex") or shutil.which("tectonic")), reason="no pdflatex or tectonic here")
+@needs.latex
 def test_latex_compiles(comparison, tmp_path):
     (tmp_path / "report.tex").write_text(render(comparison, "latex"), encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error"] if shutil.which("pdflatex") else ["tectonic"]
@@ -218,6 +232,8 @@ XNLI = Count(total=109_484_547, trainable=95_310_339, frozen=14_174_208)
 def test_the_audit_of_published_figures_prints_in_every_format(layout):
     findings = audit_published(load_folders([SHIPPED]), only=["XNLI-01", "XNLI-02"], census=lambda e: XNLI)
     text = on_a_terminal(findings_table(findings)) if layout == "text" else render_audit(findings, layout)
+    if isinstance(text, bytes):
+        text = str(pandas.read_parquet(io.BytesIO(text)).why.tolist())
     assert "overwritten by noise" in re.sub(r"\s+", " ", text)
 
 
@@ -250,6 +266,55 @@ def test_a_command_in_latex_can_be_copied_from_the_page():
     assert escape("oelm study demo --seed 42") == "oelm study demo -{}-seed 42"
 
 
+def line(label: str, *points: tuple[int, float]) -> ChartLine:
+    return ChartLine(label, tuple(BandPoint(step, value, value, value) for step, value in points))
+
+
 def test_a_short_run_has_whole_steps_on_its_axis():
-    svg = svg_chart(ReportChart("t", "Step", "loss", (ChartLine("arm", "arm", ((2, 0.7), (4, 0.6))),)))
+    svg = svg_chart(ReportChart("t", "Step", "loss", (line("arm", (2, 0.7), (4, 0.6)),)), Translations())
     assert re.findall(r'text-anchor="middle">(\d+)<', svg) == ["2", "3", "4"]
+
+
+def test_the_page_names_arms_seeds_and_the_day_in_its_title(comparison):
+    text = render(comparison, "html")
+    title = re.search("<title>(.*?)</title>", text)[1]
+    assert title.startswith("Demo: OELM on generated text: demo-bert-baseline, demo-bert-oelm, ")
+    assert re.search(r"demo-gpt-random · seeds 42, 43 · 2026-02-0\d$", title)
+
+
+def test_the_page_begins_with_verdicts_a_chart_and_warnings(comparison):
+    text = render(comparison, "html")
+    places = [
+        text.index(mark)
+        for mark in ("demo-gpt-oelm:</b> perplexity +6.8 %", "<figure", 'class="confounds"', "<h2>Results")
+    ]
+    assert places == sorted(places)
+    assert "<details><summary>" in text[places[2] : places[3]]  # notes are folded
+
+
+def test_an_axis_says_when_it_is_logarithmic_and_what_a_band_is(comparison):
+    text = render(comparison, "html")
+    assert text.count("perplexity (logarithmic); band, least to greatest of seeds</text>") == 1
+    assert text.count('<polygon class="band') == 6 * 3  # each arm, in each of three charts
+    flat = svg_chart(
+        ReportChart("t", "Step", "perplexity", (line("arm", (1, 0.0), (2, 4.0)),), "ppl", True), Translations()
+    )
+    assert ">ppl</text>" in flat  # zero cannot be shown on such an axis
+
+
+def test_no_label_of_an_axis_reaches_over_the_edge_of_the_picture():
+    points = [(1000, 1.25e-5), (1_000_000, 2.5e-5)]
+    svg = svg_chart(ReportChart("t", "Step", "loss", (line("arm", *points),)), Translations())
+    found = re.findall(r'class="tick" x="([\d.]+)" y="[\d.]+" text-anchor="(end|middle)">([^<]+)<', svg)
+    assert {anchor for _, anchor, _ in found} == {"end", "middle"}
+    for x, anchor, label in found:
+        size = 6.2 * len(label)
+        left = float(x) - (size if anchor == "end" else size / 2)
+        assert left >= 0
+        assert left + size <= WIDTH, label
+
+
+def test_what_varies_by_nothing_is_said_without_a_spread(comparison):
+    for layout in ("markdown", "html", "text"):
+        assert not re.search(r"\d,\d{3} ± 0", written(comparison, layout)), layout
+    assert "0.0700 ± 0.0000" not in written(comparison, "html")

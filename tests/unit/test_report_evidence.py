@@ -29,7 +29,7 @@ from oelm_core.report.translations import Translations
 from oelm_core.runs.folder import write_record
 from oelm_core.runs.store import list_runs
 from oelm_core.study.calibration import Calibration, CalibrationFacts
-from oelm_tui.render.comparison import result_lines, verdict_lines, word_lines
+from oelm_tui.render.comparison import answer_lines, result_lines, word_lines
 from tests.run_factory import FROZEN, GPT, RANDOM, experiment, predictions_with, write_run
 
 BASE = experiment("rev-baseline")
@@ -67,7 +67,7 @@ def shown(comparison: Comparison, layout: str, width: int = 400) -> str:
     if layout == "screen":
         group = comparison.groups[0]
         lines = [
-            *verdict_lines(group, group.arms, width),
+            *answer_lines(group, group.arms, width),
             *result_lines(group, group.arms, width),
             *word_lines(group, group.arms, width),
         ]
@@ -85,7 +85,7 @@ def test_one_seed_shows_a_gap_and_says_that_the_method_is_not_decided(tmp_path, 
     assert "unknown" in text
     assert "not decided" in text
     assert "nothing is said of the method" in text
-    command = r"oelm run rev-baseline rev-oelm --seeds 43-44 \(about 2 min\)"
+    command = r"oelm run rev-baseline rev-oelm --seeds 43,44 \(about 2 min\)"
     assert re.search(rf"To decide, or to learn how many seeds it takes: {command}", text)
 
 

@@ -62,9 +62,9 @@ def test_a_folder_that_cannot_be_read_has_its_line_and_the_rest_goes_on(tmp_path
     (torn.path / "state.json").write_text("")
     found = {run.seed: run for run in list_runs(tmp_path)}
     assert found[1].state == "finished"
-    assert (found[2].state, found[2].message) == ("unknown", "run.json is not what a run writes: it is not JSON.")
+    assert (found[2].state, found[2].message) == ("unknown", "unreadable: run.json, it is not JSON.")
     assert (found[9].state, found[9].preset) == ("unknown", "sst2-oelm")
-    assert found[9].message == "run.json cannot be read: No such file or directory."
+    assert found[9].message == "unreadable: run.json, no such file or directory."
     assert found[3].state == "unknown"
 
 
@@ -183,6 +183,9 @@ def test_an_attempt_is_claimed_once(tmp_path: Path) -> None:
     assert first.attempt == 1
     with pytest.raises(Refused, match="still running"):
         attempts.claim(run, Attempt(runner=process.me()))
+    attempts.update(run, replace(first, ended=1.0, state="finished"))
+    with pytest.raises(Refused, match="has finished"):  # since whoever resumes looked
+        attempts.claim(run, Attempt(runner=process.me()))
     attempts.update(run, replace(first, ended=1.0))
     results: list[object] = []
 
@@ -216,7 +219,7 @@ def test_a_run_last_seen_on_another_host_needs_force(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "words"),
-    [("threads", "is still running"), ("runner", r"attempts/1\.json does not tell .*key 'runner'.*--force")],
+    [("threads", "is still running"), ("runner", r"attempts/1\.json does not tell .*runner: expected.*--force")],
 )
 def test_a_living_runner_is_not_hidden_by_a_key_that_does_not_fit(tmp_path: Path, key: str, words: str) -> None:
     run = make(tmp_path, state="running")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,13 @@ from oelm_core.config.plain_yaml import read_yaml
 from oelm_core.config.slurm import Site
 from oelm_core.config.validation import validated
 from oelm_core.errors import BadInput, Refused
+from oelm_core.launch.launcher import check_launcher
 from oelm_core.launch.request import RunRequest
-from oelm_core.launch.slurm import submit
+from oelm_core.launch.slurm import script, site, submission, submit
 from oelm_core.launch.slurm.site import (
+    Discovery,
     card_kind,
+    check_nodes,
     discover,
     explain,
     load_site,
@@ -22,7 +26,9 @@ from oelm_core.launch.slurm.site import (
     parse_sinfo,
     propose,
 )
-from oelm_core.runs.folder import RunFolder
+from oelm_core.runs import attempts
+from oelm_core.runs.folder import RunFolder, create
+from oelm_core.runs.schema import Attempt
 from tests.chaos.lab import experiment
 
 
@@ -103,7 +109,7 @@ def test_the_script_says_everything_sbatch_and_the_node_need(home: Path) -> None
         "test",
     )
     folder = RunFolder(home / "a folder" / "run-1")
-    text = submit.render_script(
+    text = script.render_script(
         site, folder, device="auto", per_run=2, cwd=Path("/data/my lab"), python="/opt/python", environment={}
     )
     lines = text.splitlines()
@@ -125,7 +131,7 @@ def test_the_script_says_everything_sbatch_and_the_node_need(home: Path) -> None
     ):
         assert line in lines
     assert max(i for i, line in enumerate(lines) if line.startswith("#SBATCH")) < lines.index("module load cuda/12")
-    assert lines[-1] == f"exec /opt/python -m oelm_core.launch.runner '--run-folder={folder.path}'"
+    assert lines[-1] == f"exec /opt/python -m oelm_core.launch.runner '--run-folder={folder.path}' --per-run=2"
 
 
 @pytest.mark.parametrize(
@@ -147,16 +153,37 @@ def test_cards_and_their_memory_are_asked_for_as_the_site_has_it(
     home: Path, settings: dict[str, object], device: str, options: list[str]
 ) -> None:
     site = validated(Site, settings, "test")
-    text = submit.render_script(site, RunFolder(home / "run"), device=device, per_run=2, cwd=home, environment={})
+    text = script.render_script(site, RunFolder(home / "run"), device=device, per_run=2, cwd=home, environment={})
     asked = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
     assert [one for one in asked if one.startswith(("--gres", "--gpus", "--mem"))] == options
     cards = 2 if options[0].startswith("--g") else 0
     assert f"export OELM_CARDS_ASKED={cards}" in text.splitlines()
 
 
+def test_a_resume_with_other_devices_writes_the_script_anew_and_a_later_one_keeps_them(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submit, "_refuse_unless_over", lambda folder, force: None)
+    monkeypatch.setattr(submit, "_submit", lambda *_, **__: None)
+    record = RunRequest(experiment(), 1, per_run=2).record("slurm", after=None, beside=None)
+    folder = create(home / "runs", record, None)
+
+    def script_after(**asked: Any) -> str:
+        submit.resume(folder, **asked)
+        return submission.script_path(folder).read_text()
+
+    def devices(text: str) -> tuple[bool, ...]:
+        return tuple(f"--gres=gpu:{n}" in text and f"--per-run={n}\n" in text for n in (2, 3))
+
+    assert devices(script_after()) == (True, False)
+    assert devices(script_after(per_run=3)) == (False, True)
+    attempts.claim(folder, Attempt(per_run=3, ended=1.0))
+    assert devices(script_after(settings=["time=2:00:00"])) == (False, True)
+
+
 def test_python_may_be_a_command_that_runs_in_a_container(home: Path) -> None:
     site = Site(python="apptainer exec --nv '/my images/lab.sif' python3")
-    text = submit.render_script(site, RunFolder(home / "run"), device="auto", per_run=1, cwd=home, environment={})
+    text = script.render_script(site, RunFolder(home / "run"), device="auto", per_run=1, cwd=home, environment={})
     command = "exec apptainer exec --nv '/my images/lab.sif' python3 -m oelm_core.launch.runner"
     assert text.splitlines()[-1].startswith(command)
 
@@ -169,7 +196,7 @@ def test_memory_said_later_replaces_memory_said_earlier_in_either_form(home: Pat
 
 
 def test_a_percent_sign_in_a_path_is_no_pattern_and_a_cpu_run_asks_for_no_card(home: Path) -> None:
-    text = submit.render_script(
+    text = script.render_script(
         Site(), RunFolder(home / "50%j" / "run"), device="cpu", per_run=1, cwd=home, environment={}
     )
     assert "50%%j/run/slurm/job.log" in text
@@ -213,3 +240,48 @@ def test_a_refusal_keeps_slurms_words_and_adds_what_to_change(words: str, hint: 
     sentence = explain(words, Site())
     assert words in sentence
     assert hint in sentence
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "resolve_ctls_from_dns_srv: res_nsearch error: Host name lookup failure; fetch_config: DNS SRV lookup failed;"
+        " Could not establish a configuration source",
+        "Batch job submission failed: Unable to contact slurm controller (connect failure)",
+        "ClusterName needs to be specified; Unable to process configuration file",
+    ],
+)
+def test_a_controller_that_cannot_be_reached_has_refused_nothing(words: str) -> None:
+    sentence = explain(words, Site())
+    assert sentence.startswith(f"Slurm cannot be reached: {words}. Try again when")
+    assert "refused" not in sentence
+    assert "slurm.yaml" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("launcher", "nodes", "words"),
+    [("slurm", 0, "--nodes 0: a run needs"), ("local", 2, r"--nodes 2: only Slurm .*write --launcher slurm")],
+)
+def test_a_number_of_nodes_that_makes_no_sense_is_refused(launcher: str, nodes: int, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        check_launcher(launcher, nodes=nodes)
+    check_launcher(launcher, nodes=1)
+
+
+def test_more_nodes_than_the_partition_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = parse_sinfo("gpu*|up|infinite|2|gpu:1|8|1\ngpu*|up|infinite|1|gpu:2|8|1\nbig|up|infinite|9|gpu:1|8|1\n")
+    monkeypatch.setattr(site, "discover", lambda: Discovery("", [], found))
+    check_nodes(Site(nodes=3))
+    check_nodes(Site(nodes=9, partition="gpu,big"))
+    check_nodes(Site(nodes=20, partition="unheard-of"))  # Slurm has its own words for that
+    with pytest.raises(Refused, match=r"--nodes 4 is more than the 3 nodes of partition gpu"):
+        check_nodes(Site(nodes=4))
+
+
+def test_the_interface_of_several_nodes_and_a_container_reach_the_ranks(home: Path) -> None:
+    chosen = Site(nodes=2, interface="ib0", python="apptainer exec lab.sif python")
+    text = script.render_script(chosen, RunFolder(home / "run"), device="auto", per_run=4, cwd=home, environment={})
+    assert "#SBATCH --nodes=2\n" in text
+    assert "#SBATCH --gres=gpu:4\n" in text
+    assert "export GLOO_SOCKET_IFNAME=ib0\nexport NCCL_SOCKET_IFNAME=ib0\n" in text
+    assert "export OELM_NODE_PYTHON='apptainer exec lab.sif python'\n" in text

@@ -11,18 +11,21 @@ from typing import Any
 import pytest
 
 from oelm_core.launch.ending import Ending, look, stuck_sentence
-from oelm_core.launch.worker_exit import RankEnd, judge, last_words
+from oelm_core.launch.run_writer import RunWriter
+from oelm_core.launch.worker_exit import DISK_EXIT_CODE, RankEnd, failed_rank, judge, last_words
 from oelm_core.runs import outcomes, process
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.schema import Outcome, RunState, Worker
+from oelm_core.runs.schema import Outcome, RunState, Worker, WorkerProgress
 from oelm_core.runs.status import Observer, RunStatus, derive, run_status
+from oelm_core.runs.store import read_run
+from tests.run_factory import experiment, write_run
 
 NOW = 1_000_000.0
 RUNNER, WORKER = 100, 200
 
 
 def reader(*alive: int, host: str = "here", boot: str = "boot-1", now: float = NOW) -> Observer:
-    return Observer(host, boot, now, lambda pid, started, booted: pid in alive)
+    return Observer(host, boot, now, lambda pid, started, booted: pid in alive, lambda pid: False)
 
 
 def state(**values: Any) -> RunState:
@@ -148,6 +151,10 @@ def lost(at: float) -> Outcome:
     return Outcome("failed", "error", "another rank is gone", t=at, consequence=True)
 
 
+def silence(at: float) -> Outcome:
+    return Outcome("failed", "hang", "another rank did not answer for 600 s", t=at, consequence=True)
+
+
 def oom(at: float) -> Outcome:
     return Outcome("failed", "oom", "out of memory", t=at)
 
@@ -169,6 +176,14 @@ TOLD = RankEnd(-9, 9.0, told=True)
         ((RankEnd(1, 5.0), RankEnd(-6, 5.1)), {0: oom(5.0)}, ("failed", "oom"), "out of memory"),
         ((RankEnd(1, 5.0), TOLD), {0: oom(5.0)}, ("failed", "oom"), "out of memory"),
         ((RankEnd(1, 5.0), TOLD), {0: lost(5.0)}, ("failed", "hang"), "Rank 1 did not answer: it is held"),
+        ((TOLD, RankEnd(1, 5.0)), {1: silence(5.0)}, ("failed", "hang"), "Rank 0 did not answer. another rank"),
+        (
+            (RankEnd(3, 5.5, told=True), RankEnd(1, 5.0)),
+            {1: lost(5.0)},
+            ("failed", "error"),
+            "Rank 0 ended with exit code 3",
+        ),
+        ((TOLD, RankEnd(1, 5.0)), {1: lost(5.0)}, ("failed", "error"), "Rank 0 is gone without a word. another rank"),
         ((RankEnd(0, 5.0), RankEnd(-9, 5.1)), {0: OUTCOME}, ("finished", "completed"), "best"),
         ((RankEnd(0, 5.0), RankEnd(-9, 4.9)), {0: Outcome("stopped", "signal")}, ("failed", "signal"), "Rank 1"),
         ((RankEnd(1, 5.1), RankEnd(1, 5.0)), {0: lost(5.0), 1: lost(5.1)}, ("failed", "error"), "another rank is gone"),
@@ -189,6 +204,29 @@ def test_of_several_ranks_the_first_that_says_something_of_its_own_is_believed(
     )
     assert end[:2] == expected
     assert words in (end.message or "")
+
+
+def test_the_log_of_a_run_without_cards_says_nothing_of_cards() -> None:
+    known: dict[str, Any] = {"stop_asked": False, "signalled": False, "kernel_killed": False, "on_cards": False}
+    tail = "CUDA error: unspecified launch failure\n"
+    assert judge({0: RankEnd(-6)}, {}, log_tail=tail, **known).reason == "signal"
+    tail = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes\n"
+    assert judge({0: RankEnd(-6)}, {}, log_tail=tail, **known).reason == "oom"
+
+
+@pytest.mark.parametrize(
+    ("said", "silent", "expected"),
+    [
+        ({0: lost(4.0), 1: oom(5.0)}, [], (1, "Rank 1 failed; the others are being ended.")),
+        ({0: lost(4.0)}, [2], (2, "Rank 2 is gone; the others are being ended.")),
+        ({1: lost(4.0)}, [], (1, "Rank 1 lost touch with another; all are being ended.")),
+        ({0: Outcome("stopped", "user")}, [], None),
+    ],
+)
+def test_while_ranks_are_ended_the_one_that_failed_by_itself_is_named(
+    said: dict[int, Outcome], silent: list[int], expected: tuple[int, str] | None
+) -> None:
+    assert failed_rank(said, silent) == expected
 
 
 def test_ranks_that_lose_each_other_while_they_are_stopped_were_stopped() -> None:
@@ -249,3 +287,30 @@ def test_processes_are_found_by_their_run_folder(tmp_path: Path) -> None:
     assert process.with_argument(argument) == [child.pid]
     child.communicate()
     assert process.with_argument(argument) == []
+
+
+def test_the_step_of_a_run_that_ended_is_the_one_its_worker_ended_at(tmp_path: Path) -> None:
+    """progress.json is written twice a second, so a stopped run stood at 116 where its log said 118."""
+    folder = write_run(tmp_path, experiment("a")).folder
+    folder.write(WorkerProgress(116, 700))
+    outcomes.write(folder, 0, Outcome("stopped", "user", step=118))
+    writer = RunWriter(folder)
+    writer.take_progress()
+    writer.take_last_step()
+    assert (writer.state.step, writer.state.total) == (118, 700)
+    folder.write(state(step=116, total=700))  # the runner was killed before it could write the end
+    assert read_run(folder, reader()).step == 118
+
+
+def test_a_run_whose_worker_is_held_says_so_and_how_it_goes_on() -> None:
+    written = state()
+    held = reader(RUNNER, now=NOW)._replace(frozen=lambda pid: pid == written.workers[0].pid)
+    status = derive(written, None, held)
+    assert status.state == "running"
+    assert "Its worker" in (status.message or "")
+    assert f"kill -CONT {written.workers[0].pid}" in (status.message or "")
+
+
+def test_a_worker_that_found_no_room_for_its_last_word_failed_for_the_disk() -> None:
+    end = judge({0: RankEnd(DISK_EXIT_CODE)}, {}, stop_asked=False, signalled=False, kernel_killed=False)
+    assert (end.state, end.reason) == ("failed", "disk")

@@ -16,7 +16,7 @@ import pytest
 from oelm_core import doctor
 from oelm_core.devices import torch_builds
 from oelm_core.devices.torch_builds import BUILDS, CardFacts, TorchFacts, has_kernels, install_line, judge
-from tests import fake_nvml
+from tests import fake_nvml, needs
 from tests.fake_nvml import LOST, Machine, card
 
 V100 = CardFacts("0", "Tesla V100", (7, 0))
@@ -31,7 +31,10 @@ CU126 = TorchFacts("2.13.0+cu126", "12.6", ("sm_50", "sm_60", "sm_70", "sm_75", 
 def test_the_default_wheel_is_too_new_for_the_drivers_of_most_clusters(driver: str) -> None:
     verdict = judge(CU130, driver, [A5000])
     assert f"driver {driver} is older than R580, which torch's CUDA 13.0 needs" in verdict.found
-    assert verdict.fix == 'pip install "torch==2.13.0+cu126" --index-url <the cu126 index of PyTorch\'s wheels>'
+    line, meaning = verdict.fix.splitlines()
+    assert line == 'pip install "torch==2.13.0+cu126" --index-url "$PYTORCH_INDEX/cu126"'
+    assert not set(line) & set("<>|;&"), "a shell would take it for something else"
+    assert meaning.startswith("PYTORCH_INDEX is the address of PyTorch's wheel index")
     assert judge(CU126, driver, [A5000]).fix == ""
 
 
@@ -40,6 +43,25 @@ def test_cuda_13_knows_no_v100_whatever_the_driver() -> None:
     assert verdict.found == "torch 2.13.0+cu130 has no kernels for GPU 0 (Tesla V100, sm_70)"
     assert "torch==2.13.0+cu126" in verdict.fix
     assert judge(CU126, "580.65.06", [A5000, V100]).fix == ""
+
+
+@pytest.mark.parametrize(
+    ("capability", "newest", "r535"),
+    [
+        ((6, 0), "cu126", "cu126"),
+        ((6, 1), "cu126", "cu126"),
+        ((7, 0), "cu126", "cu126"),
+        ((7, 5), "cu130", "cu126"),
+        ((8, 0), "cu130", "cu126"),
+        ((8, 6), "cu130", "cu126"),
+        ((8, 9), "cu130", "cu126"),
+        ((9, 0), "cu130", "cu126"),
+    ],
+)
+def test_a_card_gets_the_build_that_has_its_kernels(capability: tuple[int, int], newest: str, r535: str) -> None:
+    cards = [CardFacts("0", "Pretend", capability)]
+    found = [torch_builds.fitting_build(driver, cards) for driver in ("580.65.06", "535.183.01")]
+    assert [build and build.suffix for build in found] == [newest, r535]
 
 
 def test_where_all_fit_nothing_is_to_be_done_and_the_newest_build_is_kept() -> None:
@@ -118,17 +140,17 @@ def said_by_torch(**facts: Any) -> SimpleNamespace:
 def test_the_doctor_compares_driver_wheel_and_card(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = said_by_torch(version="2.13.0+cu130", built_for="13.0", kernels=list(CU130.kernels))
     monkeypatch.setattr(doctor.subprocess, "run", lambda *_, **__: answer)
-    monkeypatch.setattr(doctor, "_cards", lambda: doctor._Driver("535.183.01", (V100,)))
+    monkeypatch.setattr(doctor, "driver_and_cards", lambda: doctor.Driver("535.183.01", (V100,)))
     found = {check.name: check for check in doctor._torch()}
     assert (found["build"].grade, found["torch"].grade) == ("bad", "good")
     assert "older than R580" in found["build"].found
     assert "torch==2.13.0+cu126" in found["build"].fix
-    monkeypatch.setattr(doctor, "_cards", lambda: doctor._Driver(problem="no driver"))
+    monkeypatch.setattr(doctor, "driver_and_cards", lambda: doctor.Driver(problem="no driver"))
     assert "build" not in {check.name for check in doctor._torch()}
 
 
 def test_a_host_with_cards_but_no_driver_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_cards", lambda: doctor._Driver(problem="Driver Not Loaded"))
+    monkeypatch.setattr(doctor, "driver_and_cards", lambda: doctor.Driver(problem="Driver Not Loaded"))
     monkeypatch.setattr(doctor, "sign_of_cards", lambda: "/dev/nvidia0 is there")
     (check,) = doctor._nvml()
     assert check.grade == "bad"
@@ -137,7 +159,7 @@ def test_a_host_with_cards_but_no_driver_is_not_ready(monkeypatch: pytest.Monkey
     assert [check.grade for check in doctor._nvml()] == ["warn"]
 
 
-@pytest.mark.skipif(fake_nvml.compiler() is None, reason="no C compiler to build the pretend driver")
+@needs.compiler
 def test_the_doctor_reads_driver_and_generation_from_nvml_and_names_suspect_cards(tmp_path: Path) -> None:
     lines = ["driver version=550.54.14\n", card(0, name="Tesla-V100", capability=70), card(1, handle=LOST), card(2)]
     machine = Machine(tmp_path, fake_nvml.build(tmp_path), *lines)
@@ -145,7 +167,7 @@ def test_the_doctor_reads_driver_and_generation_from_nvml_and_names_suspect_card
         "from oelm_core import doctor\n"
         "from oelm_core.launch import suspects\n"
         f"suspects.mark({fake_nvml.uuid(2)!r}, 'run-a', 'ECC error')\n"
-        "print(doctor._cards())\n"
+        "print(doctor.driver_and_cards())\n"
         "print([check.found for check in doctor._suspects()])\n"
     )
     environment = {**os.environ, **machine.environment, "OELM_LEASES": str(tmp_path / "leases")}

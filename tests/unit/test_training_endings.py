@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import signal
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,10 +16,10 @@ import torch
 from safetensors import SafetensorError
 
 from oelm_core.config import Train
-from oelm_core.errors import BadInput
+from oelm_core.errors import BadData, BadInput
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Outcome, RunRecord
-from oelm_core.training import checkpoint, failures, precision
+from oelm_core.training import checkpoint, failures, precision, worker
 from oelm_core.training.loop import Loop
 from oelm_core.training.precision import Precision
 from oelm_core.training.session import check_positions
@@ -226,8 +227,11 @@ def test_a_pretrained_folder_with_fewer_positions_than_the_text_needs_is_refused
     assert failures.failure_of(refused.value, None)[0] == "config"
 
 
-def test_a_too_long_max_length_is_a_matter_of_the_settings_not_of_the_data(data: Path, tmp_path: Path) -> None:
-    folder = run_folder(tmp_path / "runs", experiment(BERT, data))
+@pytest.mark.parametrize("base", [BERT, GPT], ids=["bert", "gpt"])
+def test_a_too_long_max_length_is_a_matter_of_the_settings_not_of_the_data(
+    data: Path, tmp_path: Path, base: dict[str, Any]
+) -> None:
+    folder = run_folder(tmp_path / "runs", experiment(base, data))
     run = folder.read(RunRecord)
     assert run is not None
     run.config["data"]["max_length"] = SHAPE["positions"] + 1
@@ -294,6 +298,24 @@ def test_out_of_memory_says_what_was_asked_what_was_free_and_what_to_lower() -> 
         ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "oom", "train.batch_size"),
         ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "oom", "train.batch_size"),
         ("NCCL error: unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'", "oom", "train.batch_size"),
+        ("CUDA driver error: out of memory", "oom", "train.batch_size"),
+        (
+            "[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.",
+            "oom",
+            "asked for 8 bytes",
+        ),
+        (
+            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+            "error",
+            "lower train.batch_size",
+        ),
+        ("CUDA error: CUBLAS_STATUS_INTERNAL_ERROR when calling `cublasSgemm`", "error", "oelm doctor"),
+        ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", "error", "resume the run"),
+        ("CUDA error: all CUDA-capable devices are busy or unavailable", "error", "oelm gpus"),
+        ("Xid is no name of a column", "error", "RuntimeError: Xid"),
+        ("the rocket's launch failure", "error", "RuntimeError: the"),
+        ("illegal instruction in line 3", "error", "RuntimeError: illegal"),
+        ("NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus", "gpu_fault", "dmesg"),
         ("CUDA error: uncorrectable ECC error encountered", "gpu_fault", "dmesg"),
         ("CUDA error: unspecified launch failure", "gpu_fault", "on another card"),
         ("CUDA error: an illegal memory access was encountered", "gpu_fault", "on another card"),
@@ -314,6 +336,42 @@ def test_the_errors_of_a_card_have_names_and_say_what_to_do(words: str, reason: 
     assert failures.failure_of(wrapped, None).reason == reason
     bug = failures.failure_of(KeyError(words), None)  # no error of a card, whatever it says
     assert (bug.reason, bug.message.partition(":")[0]) == ("error", "KeyError")
+
+
+def test_code_that_exits_while_it_trains_has_failed(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ClassificationTask, "evaluate", lambda *_: sys.exit(3))
+    _, outcome = train(tmp_path, BERT, data)
+    assert (outcome.state, outcome.reason) == ("failed", "error")
+    assert outcome.message == "the training code called sys.exit(3)."
+    assert "SystemExit: 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "here", "message"),
+    [
+        (BadInput("train.precision fp16 needs a GPU."), "2", "train.precision fp16 needs a GPU."),
+        (BadData("data.path x: no such file."), "2", "data.path x: no such file."),
+        (BadData("data.path x: no such file."), "1", "rank 1: data.path x: no such file."),  # on another node's disk
+        (ValueError("odd"), "2", "rank 1: ValueError: odd"),
+    ],
+)
+def test_a_rank_is_named_only_where_the_others_may_be_well(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, here: str, message: str
+) -> None:
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", here)):
+        monkeypatch.setenv(name, value)
+    assert worker._failed(error, None).message == message
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [("Connection closed by peer [127.0.0.1]:1", "error"), ("Timed out waiting 4000ms for recv operation", "hang")],
+)
+def test_a_rank_tells_a_peer_that_is_gone_from_one_that_is_silent(words: str, reason: str) -> None:
+    found = worker._failed(RuntimeError(f"[../third_party/gloo/gloo/transport/tcp/pair.cc:537] {words}"), None)
+    assert (found.reason, found.consequence) == (reason, True)
 
 
 def test_a_stop_before_the_first_step_leaves_no_checkpoint(data: Path, tmp_path: Path) -> None:

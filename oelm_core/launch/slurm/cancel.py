@@ -7,7 +7,7 @@ import time
 from oelm_core.errors import Refused
 from oelm_core.launch import local
 from oelm_core.launch.slurm import job_states, submission
-from oelm_core.launch.slurm.commands import JobsAnswer, about_jobs, call
+from oelm_core.launch.slurm.commands import PENDING, JobsAnswer, about_jobs, array_of, call
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import RunState
 from oelm_core.runs.status import FINAL, LIVE, RunStatus
@@ -27,8 +27,7 @@ def stop(folder: RunFolder, now: bool = False) -> RunStatus:
 
 def _cancel(folder: RunFolder, job: str, status: RunStatus, now: bool) -> RunStatus:
     stopping = status._replace(state="stopping") if status.state in LIVE else status
-    answer = call("scancel", "--state=PENDING", job)  # Slurm looks at the state: a job that just started is spared
-    jobs = JobsAnswer({}, answer.error) if answer.unreachable else about_jobs([job])
+    jobs = _take_from_queue(job)
     if jobs.problem and status.state == "queued":
         raise Refused(
             f"Slurm does not answer ({jobs.problem}), so job {job} may stay in the queue; stop it again later."
@@ -46,6 +45,24 @@ def _cancel(folder: RunFolder, job: str, status: RunStatus, now: bool) -> RunSta
             return _settle(folder, job)
         raise Refused(f"scancel refused: {answer.error}. The run itself sees the request within a second if it can.")
     return stopping
+
+
+def _take_from_queue(job: str) -> JobsAnswer:
+    """Cancels a job if it is pending; says how it stands then. One that just started is spared."""
+    if array_of(job) == job:
+        answer = call("scancel", "--state=PENDING", job)  # Slurm itself looks at the state
+        return JobsAnswer({}, answer.error) if answer.unreachable else about_jobs([job])
+    # Of an array, scancel --state=PENDING would take every task that is not singled out yet. A hold singles one out.
+    jobs = about_jobs([job])
+    if job not in jobs.jobs or jobs.jobs[job].state not in PENDING:
+        return jobs
+    call("scontrol", "hold", job)
+    jobs = about_jobs([job])
+    if job in jobs.jobs and jobs.jobs[job].state not in PENDING:
+        call("scontrol", "release", job)  # it has started: else it would wait for ever once it is queued again
+        return jobs
+    answer = call("scancel", job)
+    return JobsAnswer({}, answer.error) if answer.unreachable else about_jobs([job])
 
 
 def _settle(folder: RunFolder, job: str) -> RunStatus:

@@ -25,7 +25,7 @@ KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 _UNREACHABLE = re.compile(
     r"unable to contact|connection refused|connect failure|timed out|zero bytes|communication"
     r"|no answer|unexpected message|protocol authentication|could not establish a configuration"
-    r"|resource temporarily unavailable",
+    r"|unable to process configuration file|resource temporarily unavailable",
     re.IGNORECASE,
 )
 
@@ -122,8 +122,27 @@ class JobsAnswer(NamedTuple):
 
 
 _FORMAT = "%i|%T|%r|%S|%L|%N|%E|%j"  # the name last: it alone may hold a bar
-_FIELD = re.compile(r"(?:^|\s)(JobId|JobState|Reason|StartTime|NodeList|ExitCode|JobName)=(\S*)")
+_FIELD = re.compile(r"(?:^|\s)(JobId|ArrayJobId|ArrayTaskId|JobState|Reason|StartTime|NodeList|ExitCode|JobName)=(\S*)")
 _UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
+
+
+def array_of(job: str) -> str:
+    """The array of a task: 123 of 123_4; any other job is its own."""
+    return job.partition("_")[0]
+
+
+def task_name(name: str, task: int | str) -> str:
+    """What names one task's submission among those of its array, which all have the job's name: run.1[4]."""
+    return f"{name}[{task}]"
+
+
+def _own_name(job: JobInfo) -> str:
+    task = job.id.partition("_")[2]
+    return task_name(job.name, task) if task else job.name
+
+
+def _name_of_array(name: str) -> str:
+    return re.sub(r"\[\d+\]$", "", name)
 
 
 def about_jobs(ids: Iterable[str], patience: float = 10.0) -> JobsAnswer:
@@ -131,10 +150,11 @@ def about_jobs(ids: Iterable[str], patience: float = 10.0) -> JobsAnswer:
     wanted = list(dict.fromkeys(ids))
     if not wanted:
         return JobsAnswer({})
-    answer = call("squeue", "-h", "-t", "all", f"--jobs={','.join(wanted)}", "-o", _FORMAT, patience=patience)
+    asked = ",".join(dict.fromkeys(map(array_of, wanted)))
+    answer = call("squeue", "-h", "-r", "-t", "all", f"--jobs={asked}", "-o", _FORMAT, patience=patience)
     if not answer.ok and not _UNKNOWN_JOB.search(answer.error):
         return JobsAnswer({}, _problem(answer))
-    jobs = {job.id: job for job in parse_squeue(answer.out) if job.id in wanted}
+    jobs = _of_wanted(parse_squeue(answer.out), wanted)
     unclear = [job for job in wanted if job not in jobs or jobs[job].state == "FAILED"]
     if unclear:
         details = call("scontrol", "-o", text="".join(f"show job {job}\n" for job in unclear), patience=patience)
@@ -149,21 +169,37 @@ def about_jobs(ids: Iterable[str], patience: float = 10.0) -> JobsAnswer:
     return JobsAnswer(jobs)
 
 
+def _of_wanted(found: Iterable[JobInfo], wanted: list[str]) -> dict[str, JobInfo]:
+    """By id. Tasks that were cancelled with their array before any was singled out have left only the array's entry."""
+    known = {job.id: job for job in found}
+    jobs = {}
+    for name in wanted:
+        job = known.get(name)
+        whole = known.get(array_of(name))
+        if job is None and whole is not None and whole.over:
+            job = whole._replace(id=name)
+        if job is not None:
+            jobs[name] = job
+    return jobs
+
+
 def about_names(names: Iterable[str], patience: float = 10.0) -> JobsAnswer:
     """Jobs by name: how a submission whose answer was lost is found again."""
     wanted = list(names)
     if not wanted:
         return JobsAnswer({})
-    answer = call("squeue", "-h", "-t", "all", f"--name={','.join(wanted)}", "-o", _FORMAT, patience=patience)
+    asked = ",".join(dict.fromkeys(map(_name_of_array, wanted)))
+    answer = call("squeue", "-h", "-r", "-t", "all", f"--name={asked}", "-o", _FORMAT, patience=patience)
     if not answer.ok:
         return JobsAnswer({}, _problem(answer))
-    jobs = {job.name: job for job in parse_squeue(answer.out) if job.name in wanted}
+    jobs = {name: job for job in parse_squeue(answer.out) if (name := _own_name(job)) in wanted}
     missing = [name for name in wanted if name not in jobs]
     if missing and shutil.which("sacct"):
         fields = "--format=JobID,State,ExitCode,NodeList,JobName%200"
         since = "--starttime=now-30days"
-        answer = call("sacct", "-n", "-P", "-X", since, f"--name={','.join(missing)}", fields, patience=patience)
-        jobs.update((job.name, job) for job in parse_sacct(answer.out) if job.name in missing)
+        asked = ",".join(dict.fromkeys(map(_name_of_array, missing)))
+        answer = call("sacct", "-n", "-P", "-X", since, f"--name={asked}", fields, patience=patience)
+        jobs.update((name, job) for job in parse_sacct(answer.out) if (name := _own_name(job)) in missing)
     return JobsAnswer(jobs)
 
 
@@ -186,7 +222,7 @@ def parse_scontrol(text: str) -> list[JobInfo]:
         if "JobId" in fields and "JobState" in fields:
             found.append(
                 JobInfo(
-                    fields["JobId"],
+                    _id_of(fields),
                     fields["JobState"],
                     fields.get("Reason", ""),
                     _seconds(fields.get("StartTime", "")),
@@ -196,6 +232,12 @@ def parse_scontrol(text: str) -> list[JobInfo]:
                 )
             )
     return found
+
+
+def _id_of(fields: dict[str, str]) -> str:
+    """Inside Slurm each task that was singled out has a number of its own; people and records say 123_4."""
+    task = fields.get("ArrayTaskId", "")
+    return f"{fields['ArrayJobId']}_{task}" if task.isdigit() and "ArrayJobId" in fields else fields["JobId"]
 
 
 def parse_sacct(text: str) -> list[JobInfo]:

@@ -15,13 +15,15 @@ from oelm_core.devices.presence import granted_by_slurm
 from oelm_core.errors import NotFound
 from oelm_core.launch.acquire import Devices
 from oelm_core.launch.slurm import submission
-from oelm_core.launch.slurm.commands import about_jobs, call
+from oelm_core.launch.slurm.commands import about_jobs, call, task_name
 from oelm_core.runs import process
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Attempt, SlurmJob
 
 CARDS_ASKED = "OELM_CARDS_ASKED"
 """How many cards on a node the job's script asks for; not every Slurm tells the job."""
+NODE_PYTHON = "OELM_NODE_PYTHON"
+"""How Python is started on the nodes, where slurm.yaml says so."""
 
 
 class Job(NamedTuple):
@@ -58,7 +60,7 @@ class Job(NamedTuple):
         last = submission.last(folder)
         if last is not None and last.job == self.id:
             return
-        if last is None or last.job is not None or os.environ.get("SLURM_JOB_NAME") != last.name:
+        if last is None or last.job is not None or _own_name() != last.name:
             last = submission.intend(folder, None)
         submission.record(folder, replace(last, job=self.id, ended=None))
 
@@ -78,40 +80,21 @@ class Job(NamedTuple):
         cores = self.cores or len(os.sched_getaffinity(0))
         return max(1, cores * self.nodes // ranks)
 
-    def spread_command(self, command: list[str], ranks: int, port: int) -> list[str]:
-        """One srun that starts a task for each rank on all nodes. They meet at a port of this one, the first."""
-        here, cores = ranks // self.nodes, _number("SLURM_CPUS_PER_TASK")
-        meeting = f"WORLD_SIZE={ranks} LOCAL_WORLD_SIZE={here} MASTER_ADDR={process.host()} MASTER_PORT={port}"
-        return [
-            _srun(),
-            *(f"--nodes={self.nodes}", f"--ntasks={ranks}", f"--ntasks-per-node={here}"),
-            *([f"--cpus-per-task={max(1, cores // here)}"] if cores else []),  # since 22.05 srun no longer inherits it
-            *("--kill-on-bad-exit=1", "--wait=60"),
-            *("env", "-u", "OELM_RUNNER_PID", *meeting.split()),  # a pid means nothing on another node
-            *("sh", "-c", 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID exec "$@"', "rank", *command),
-        ]
-
-    def signal_ranks(self, name: str) -> None:
-        """Sends a signal to every rank on every node, past srun: srun itself would answer TERM by killing them.
-
-        Without --batch or --full, scancel reaches the steps only and not this runner.
-        """
-        call("scancel", f"--signal={name}", self.id)
-
-    def why_not_again(self, progressed: bool) -> str | None:
-        """Why a run that saved at its limit is not queued again, in a sentence; None when it may be."""
+    def why_not_again(self, progressed: bool, what: str = "Saved at the time limit") -> str | None:
+        """Why a run that saved at its limit, or lost a node, is not queued again; None when it may be."""
+        what = what.rstrip(".")
         if self.restart >= self.max_requeues:
             times = "once" if self.restart == 1 else f"{self.restart} times"
-            return f"Saved at the time limit; it was queued again {times}, as often as max_requeues allows; resume it."
+            return f"{what}; it was queued again {times}, as often as max_requeues allows; resume it."
         if not progressed:
-            return "Saved at the time limit without a single new step; give it more time, then resume it."
+            return f"{what} without a single new step; give it more time, then resume it."
         return None
 
     def requeue(self) -> str | None:
         """Puts this job back in the queue (Slurm then ends it, this process with it); Slurm's words when it refuses."""
         for wait in (1.0, 3.0, 10.0, None):
             answer = call("scontrol", "requeue", self.id)
-            if answer.ok:
+            if answer.ok or "pending" in answer.error.lower():  # Slurm has seen that a node failed, and was quicker
                 return None
             if wait is None or not answer.unreachable:
                 break
@@ -123,27 +106,27 @@ def current_job(run_id: str) -> Job | None:
     """The job this process is the runner of; None for a local run, even one started from within some job."""
     if os.environ.get("OELM_JOB_OF") != run_id or not os.environ.get("SLURM_JOB_ID"):
         return None
-    asked = _number(CARDS_ASKED)
+    asked = number_of(CARDS_ASKED)
     granted = granted_by_slurm() or (f"it asked for {asked}" if asked else None)
     cards = os.environ.get("CUDA_VISIBLE_DEVICES", "") if granted else ""  # else it came along from the login node
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     return Job(
-        os.environ["SLURM_JOB_ID"],
-        _number("SLURM_RESTART_COUNT") or 0,
-        _number("SLURM_JOB_NUM_NODES") or 1,
+        f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"],
+        number_of("SLURM_RESTART_COUNT") or 0,
+        number_of("SLURM_JOB_NUM_NODES") or 1,
         os.environ.get("SLURMD_NODENAME") or process.host(),
         tuple(card for card in cards.split(",") if card and card != "NoDevFiles"),
-        _number("SLURM_CPUS_ON_NODE"),
-        _number("OELM_MAX_REQUEUES") or 0,
+        number_of("SLURM_CPUS_ON_NODE"),
+        number_of("OELM_MAX_REQUEUES") or 0,
         granted,
     )
 
 
-def _srun() -> str:
-    import shutil
+def _own_name() -> str:
+    name, task = os.environ.get("SLURM_JOB_NAME", ""), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return task_name(name, task) if task else name
 
-    return shutil.which("srun") or "srun"
 
-
-def _number(name: str) -> int | None:
+def number_of(name: str) -> int | None:
     text = os.environ.get(name, "")
     return int(text) if text.isdigit() else None

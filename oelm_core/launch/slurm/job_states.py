@@ -25,6 +25,7 @@ _WAITING = {
     "Priority": "is behind other jobs",
     "Dependency": "waits for another job",
     "BeginTime": "may start later",
+    "JobArrayTaskLimit": "waits for other runs of its array, as max_jobs asks",
     "JobHeldUser": "is held by its owner; release it with scontrol release",
     "JobHeldAdmin": "is held by an administrator",
     "ReqNodeNotAvail": "waits: its nodes are down or reserved",
@@ -222,8 +223,10 @@ def _status(folder: RunFolder, files: RunStatus, submitted: Submission | None, a
     if job is None:
         return _without_job(folder, files, submitted, key in answer.about)
     if job.state in PENDING:
-        again = "Queued again: " if files.state in FINAL or _state(folder).attempt else ""
-        return RunStatus("queued", None, again + pending(directly(job, answer.jobs), time.time()))
+        waits = pending(directly(job, answer.jobs), time.time())
+        said = _said_when_queued(folder)
+        again = "Queued again: " if not said and (files.state in FINAL or _state(folder).attempt) else ""
+        return RunStatus("queued", None, _joined(said, again + waits))
     if not job.over:
         return _under_way(folder, files, job)
     return _over(folder, submitted, job)
@@ -240,7 +243,7 @@ def _unreachable(folder: RunFolder, files: RunStatus, why: str) -> RunStatus:
     note = f"Slurm does not answer ({why})"
     last = _state(folder).state
     if files.state in LIVE or files.state in FINAL:
-        return files._replace(message="; ".join(text for text in (files.message, note) if text))
+        return files._replace(message=_joined(files.message, note))
     return RunStatus("queued" if last == "queued" else "unknown", None, f"{note}; it was {last} when last heard of.")
 
 
@@ -269,10 +272,10 @@ def _under_way(folder: RunFolder, files: RunStatus, job: JobInfo) -> RunStatus:
     if job.state in ENDING or (files.state in FINAL and not begun_again):
         return RunStatus("stopping", files.reason, f"Slurm job {job.id} is ending on {job.node}")
     if begun_again or files.state == "lost" or state.state == "queued":
-        return RunStatus("queued", None, f"{where}; it is starting")
+        return RunStatus("queued", None, _joined(_said_when_queued(folder), where, "it is starting"))
     if files.state == "unknown":
         return RunStatus(state.state or "running", None, f"{where}. {files.message or ''}".strip())
-    return files._replace(message="; ".join(text for text in (files.message, where) if text))
+    return files._replace(message=_joined(files.message, where))
 
 
 def _over(folder: RunFolder, submitted: Submission, job: JobInfo) -> RunStatus:
@@ -300,6 +303,21 @@ def _keep(folder: RunFolder, submitted: Submission, end: RunStatus, job_state: s
     """Writes the end down, so that Slurm is not asked for it again."""
     _write(folder, replace(submitted, ended=JobEnd(*end, job_state, time.time())))
     return end
+
+
+def _said_when_queued(folder: RunFolder) -> str | None:
+    """Why its runner had it queued again, and from which step."""
+    state = _state(folder)
+    return state.message if state.state == "queued" else None
+
+
+def _joined(*texts: str | None) -> str:
+    """Sentences and parts of them as one line.
+
+    >>> _joined("Rank 1 failed.", None, "Slurm job 7 runs on n1")
+    'Rank 1 failed; Slurm job 7 runs on n1'
+    """
+    return "; ".join(text.rstrip(".") for text in texts if text)
 
 
 def _state(folder: RunFolder) -> RunState:

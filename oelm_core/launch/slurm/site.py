@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 from oelm_core.config.plain_yaml import read_setting, read_yaml, read_yaml_file
 from oelm_core.config.slurm import Site
 from oelm_core.config.validation import validated
-from oelm_core.errors import BadInput
+from oelm_core.errors import BadInput, Refused
 from oelm_core.home import home
-from oelm_core.launch.slurm.commands import call
+from oelm_core.launch.slurm.commands import call, is_unreachable
 
 
 def site_file() -> Path:
@@ -99,6 +99,18 @@ def discover() -> Discovery:
     return Discovery(propose(partitions), findings, partitions)
 
 
+def check_nodes(site: Site) -> None:
+    """Refuses more nodes than the partition has: many a Slurm would let such a job wait for ever."""
+    if site.nodes == 1:
+        return
+    partitions = discover().partitions
+    named = (site.partition or "").split(",") if site.partition else [one.name for one in partitions if one.default]
+    there = [sum(one.nodes for one in partitions if one.name == name) for name in named]
+    if any(there) and site.nodes > max(there):
+        nodes = f"{max(there)} node{'s' if max(there) != 1 else ''}"
+        raise Refused(f"--nodes {site.nodes} is more than the {nodes} of partition {', '.join(named)}; write fewer.")
+
+
 def parse_sinfo(text: str) -> list[Partition]:
     found = []
     for line in text.splitlines():
@@ -145,7 +157,7 @@ def propose(partitions: list[Partition]) -> str:
         "# cards_by: gpus-per-node  # where the site wants --gpus-per-node or --gpus instead of --gres",
         "# account: ...",
         "# qos: ...",
-        "# max_jobs: 2        # how many of your jobs may run at once; the others wait in chains",
+        "# max_jobs: 2        # how many of your jobs may run at once; the others wait",
         "# setup:             # shell lines before the run",
         "#   - module load cuda",
         "# extra:             # further options of sbatch",
@@ -212,14 +224,16 @@ _HINTS = (
     _Hint(r"invalid feature|constraint", "set constraint in slurm.yaml or with --slurm constraint=..."),
     _Hint(r"unrecognized option|invalid option|option requires", "correct extra in slurm.yaml"),
     _Hint(r"dependency", "the run it is to wait for is no longer known to Slurm: leave --after out"),
-    _Hint(
-        r"unable to contact|connection refused|connect failure|timed out|no answer", "try again when slurmctld is up"
-    ),
 )
 
 
 def explain(words: str, site: Site) -> str:
     """One sentence: Slurm's words, then what to change, with the names this cluster has."""
+    if is_unreachable(words):
+        return (
+            f"Slurm cannot be reached: {words}. Try again when its controller (slurmctld) answers; where this machine"
+            " has none, log in to one that has, or set SLURM_CONF."
+        )
     hint = next((hint for hint in _HINTS if re.search(hint.pattern, words, re.IGNORECASE)), None)
     refusal = f"Slurm refused the job: {words or 'sbatch failed without a word'}"
     if hint is None:

@@ -40,11 +40,15 @@ def being_sent(submission: Submission) -> bool:
     return elsewhere or process.anyone_alive(who, [who])
 
 
-def intend(folder: RunFolder, lane: int | None) -> Submission:
-    """Writes down that a job is about to be submitted. Made exclusively: of two resumes at once only one submits."""
+def intend(folder: RunFolder, lane: int | None, name: str | None = None) -> Submission:
+    """Writes down that a job is about to be submitted. Made exclusively: of two resumes at once only one submits.
+
+    `name`: of a task, which carries its array's.
+    """
     made = _numbers(folder)
     number = (made[-1] if made else 0) + 1
-    intent = Submission(number=number, name=f"{folder.id}.{number}", sent=time.time(), who=process.me(), lane=lane)
+    name = name or f"{folder.id}.{number}"
+    intent = Submission(number=number, name=name, sent=time.time(), who=process.me(), lane=lane)
     try:
         slurm_dir(folder).mkdir(exist_ok=True)
         create_record(_path(folder, number), intent)

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 import shutil
-import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from oelm_core.config.slurm import Site
-from oelm_core.errors import BadInput, LabError, Refused, refusing
-from oelm_core.home import home, runs_dir
+from oelm_core.errors import BadInput, LabError, Refused
+from oelm_core.home import runs_dir
 from oelm_core.launch.request import RunRequest, queued_state
 from oelm_core.launch.slurm import job_states, submission
-from oelm_core.launch.slurm.commands import about_names, call
-from oelm_core.launch.slurm.job import CARDS_ASKED
-from oelm_core.launch.slurm.site import explain, load_site
-from oelm_core.launch.spawn import importable
-from oelm_core.runs import ledger
+from oelm_core.launch.slurm.array import array_limit, write_array
+from oelm_core.launch.slurm.commands import Answer, about_names, array_of, call, task_name
+from oelm_core.launch.slurm.script import write_script
+from oelm_core.launch.slurm.site import check_nodes, explain, load_site
+from oelm_core.runs import attempts, ledger
 from oelm_core.runs.folder import RunFolder, create, remove_tree
-from oelm_core.runs.schema import RunRecord, RunState, Submission
+from oelm_core.runs.schema import RunRecord, RunState
 from oelm_core.runs.status import ENDED, LIVE
 from oelm_core.runs.store import Run, find_run, list_runs
 
-_NOT_SENT = re.compile(r"unable to contact|connect failure|connection refused|configuration source", re.IGNORECASE)
+_NOT_SENT = re.compile(
+    r"unable to contact|connect failure|connection refused|configuration source|configuration file", re.IGNORECASE
+)
 """Troubles before the request left; any other may have lost only the answer."""
 
 
@@ -36,46 +36,121 @@ class AnswerLost(Refused):
     """sbatch was cut off and Slurm cannot be asked: the job may or may not be there, so the folder stays."""
 
 
+class _Wanted(NamedTuple):
+    """One run that was asked for, with what its job needs."""
+
+    number: int
+    request: RunRequest
+    device: str
+    site: Site
+
+    @property
+    def requirements(self) -> tuple[object, ...]:
+        """What the tasks of one array have in common."""
+        asked = self.request
+        return self.site.model_dump_json(), self.device, asked.per_run, asked.after, asked.after_any
+
+
 def start(request: RunRequest, root: Path | None = None) -> RunFolder:
-    """Makes a run folder with its job script and submits it; no folder is left behind when Slurm refuses.
+    """Makes a run folder with its job script and submits it; no folder is left behind when Slurm refuses."""
+    return start_all([request], root=root)[0]
+
+
+def start_all(
+    requests: Sequence[RunRequest],
+    started: Callable[[RunFolder], object] = lambda folder: None,
+    root: Path | None = None,
+) -> list[RunFolder]:
+    """Submits every run, those with the same requirements as one job array; `started` hears of each that is queued.
 
     `request.beside` is ignored: Slurm picks the cards.
     """
     root = (root or runs_dir()).absolute()
-    device = _device(request.device)
-    site = load_site(request.experiment.slurm, request.slurm)
+    wanted = [_wanted(number, request) for number, request in enumerate(requests)]
     if shutil.which("sbatch") is None:
         call("sbatch")  # raises the sentence
+    for site in {one.site.model_dump_json(): one.site for one in wanted}.values():
+        check_nodes(site)
+    made: dict[int, RunFolder] = {}
+    for batch in _batches(wanted):
+        try:
+            folders = _start_batch(batch, root)
+        except Refused as refusal:
+            if not made:
+                raise
+            begun = f"{len(made)} of {len(requests)} runs were submitted and stay queued."
+            raise Refused(f"{refusal} {begun}") from None
+        for one, folder in zip(batch, folders, strict=True):
+            made[one.number] = folder
+            started(folder)
+    return [made[number] for number in sorted(made)]
+
+
+def _wanted(number: int, request: RunRequest) -> _Wanted:
+    site = load_site(request.experiment.slurm, [*request.slurm, *_nodes(request.nodes)])
+    return _Wanted(number, request, _device(request.device), site)
+
+
+def _batches(wanted: list[_Wanted]) -> list[list[_Wanted]]:
+    """Arrays of runs that need the same, each as large as Slurm allows; where there are none, run by run in order."""
+    groups: dict[tuple[object, ...], list[_Wanted]] = {}
+    for one in wanted:
+        groups.setdefault(one.requirements if one.site.arrays else (one.number,), []).append(one)
+    limit = array_limit() if any(len(group) > 1 for group in groups.values()) else 0
+    if limit < 2:
+        return [[one] for one in wanted]
+    return [group[first : first + limit] for group in groups.values() for first in range(0, len(group), limit)]
+
+
+def _start_batch(batch: list[_Wanted], root: Path) -> list[RunFolder]:
+    """One job, or one array. No folder is left behind when Slurm refuses it."""
+    request, site, device = batch[0].request, batch[0].site, batch[0].device
     head = find_run(request.after, root) if request.after else None
-    record = request.record("slurm", after=head.id if head else None, beside=None)
-    folder = create(root, record, _queued())
+    waits_for, unmet = _dependency(head, request.after_any)
+    records = [one.request.record("slurm", after=head.id if head else None, beside=None) for one in batch]
+    folders: list[RunFolder] = []
     try:
-        waits_for, unmet = _dependency(head, request.after_any)
-        _write_script(folder, site, device, request.per_run, Path.cwd())
+        for record in records:
+            folders.append(create(root, record, _queued()))
+            write_script(folders[-1], site, device, request.per_run, Path.cwd())
         if unmet:
-            ended = replace(_queued(), state="stopped", reason="dependency", message=unmet, ended=time.time())
-            folder.write(ended)
+            for folder in folders:
+                folder.write(replace(_queued(), state="stopped", reason="dependency", message=unmet, ended=time.time()))
+        elif len(batch) == 1:
+            _submit(folders[0], site, waits_for, root)
         else:
-            _submit(folder, site, waits_for, root)
-    except AnswerLost:  # the job may be there
-        ledger.append(ledger.about_run("launched", folder.id, record), root)
+            script = write_array(folders, site, device, request.per_run, Path.cwd())
+            _submit_array(folders, script, site, waits_for, root)
+    except AnswerLost:  # the jobs may be there
+        _tell_ledger(folders, records, root)
         raise
     except LabError:
-        remove_tree(folder.path)  # no folder that pretends to be queued
+        for folder in folders:
+            remove_tree(folder.path)  # no folder that pretends to be queued
         raise
-    ledger.append(ledger.about_run("launched", folder.id, record), root)
-    return folder
+    _tell_ledger(folders, records, root)
+    return folders
 
 
-def resume(folder: RunFolder, force: bool = False, settings: Iterable[str] = ()) -> None:
-    """Submits a run that ended early again, by the script in its folder (edits count); `settings` make a new one."""
+def _tell_ledger(folders: list[RunFolder], records: list[RunRecord], root: Path) -> None:
+    for folder, record in zip(folders, records, strict=True):
+        ledger.append(ledger.about_run("launched", folder.id, record), root)
+
+
+def resume(folder: RunFolder, force: bool = False, settings: Iterable[str] = (), per_run: int | None = None) -> None:
+    """Submits a run that ended early again, by the script in its folder (edits count).
+
+    `settings`, or another number of devices on each node, make a new one.
+    """
     _refuse_unless_over(folder, force)
     record = folder.read(RunRecord) or RunRecord(config={})
     settings = list(settings)
-    site = load_site(record.setting("slurm"), settings)
-    if settings or not submission.script_path(folder).is_file():
+    site = load_site(record.setting("slurm"), [*_nodes(record.nodes), *settings])
+    check_nodes(site)
+    if settings or per_run is not None or not submission.script_path(folder).is_file():
         cwd = Path(record.cwd or Path.cwd())
-        _write_script(folder, site, record.devices_asked or "auto", record.per_run, cwd)
+        per_run = per_run or attempts.per_run(folder, record)
+        write_script(folder, site, record.devices_asked or "auto", per_run, cwd)
     before = folder.read(RunState)
     try:
         _submit(folder, site, [], folder.path.parent.absolute(), state=_queued(before))
@@ -107,33 +182,56 @@ def _refuse_unless_over(folder: RunFolder, force: bool) -> None:
 def _submit(folder: RunFolder, site: Site, waits_for: list[str], root: Path, state: RunState | None = None) -> None:
     """Intent first, then sbatch: whatever dies in between, the job is found again by its name, never sent twice."""
     lane, before = choose_lane(site.max_jobs, root, folder.id)
-    conditions = [*waits_for, *(["afterany:" + ":".join(before)] if before else [])]
     intent = submission.intend(folder, lane)
     if state is not None:
         folder.write(state)
-    options = ["--parsable", f"--job-name={intent.name}"]
-    options += [f"--dependency={','.join(conditions)}"] if conditions else []
-    answer = call("sbatch", *options, str(submission.script_path(folder)), patience=60)
-    job = answer.out.strip().partition(";")[0] if answer.ok else _find(intent, answer.error, answer.unreachable)
-    if not job:
+    job = _send(submission.script_path(folder), intent.name, [*waits_for, *_behind(before)])
+    if isinstance(job, Answer):
         submission.withdraw(folder, intent)
-        raise Refused(explain(answer.error, site))
+        raise Refused(explain(job.error, site))
     submission.record(folder, replace(intent, job=job))
 
 
-def _find(intent: Submission, error: str, unreachable: bool) -> str | None:
+def _submit_array(folders: list[RunFolder], script: Path, site: Site, waits_for: list[str], root: Path) -> None:
+    """The same for many. With `max_jobs` the array keeps to it by itself, behind everything that is under way."""
+    before = _jobs_under_way(root, {folder.id for folder in folders}) if site.max_jobs else []
+    name = f"{folders[0].id}.1"
+    intents = [submission.intend(folder, None, task_name(name, task)) for task, folder in enumerate(folders)]
+    job = _send(script, name, [*waits_for, *_behind(list(dict.fromkeys(array_of(job) for _, job in before)))])
+    for task, (folder, intent) in enumerate(zip(folders, intents, strict=True)):
+        if isinstance(job, Answer):
+            submission.withdraw(folder, intent)
+        else:
+            submission.record(folder, replace(intent, job=f"{job}_{task}"))
+    if isinstance(job, Answer):
+        raise Refused(explain(job.error, site))
+
+
+def _behind(jobs: list[str]) -> list[str]:
+    return ["afterany:" + ":".join(jobs)] if jobs else []
+
+
+def _send(script: Path, name: str, conditions: list[str]) -> str | Answer:
+    """The number of the job; Slurm's answer where there surely is none."""
+    options = ["--parsable", f"--job-name={name}"]
+    options += [f"--dependency={','.join(conditions)}"] if conditions else []
+    answer = call("sbatch", *options, str(script), patience=60)
+    job = answer.out.strip().partition(";")[0] if answer.ok else _find(name, answer.error, answer.unreachable)
+    return job or answer
+
+
+def _find(name: str, error: str, unreachable: bool) -> str | None:
     """The job of a submission whose answer was lost; None when there surely is none."""
     if not unreachable or _NOT_SENT.search(error):
         return None
     deadline = time.monotonic() + 30
     while True:
-        known = about_names([intent.name])
+        known = about_names([name, task_name(name, 0)])
         if known.problem is None:
-            found = known.jobs.get(intent.name)
-            return found.id if found else None
+            return next((array_of(job.id) for job in known.jobs.values()), None)
         if time.monotonic() > deadline:
             raise AnswerLost(
-                f"Slurm's answer to the submission of {intent.name} was lost ({error}). If the job is there, "
+                f"Slurm's answer to the submission of {name} was lost ({error}). If the job is there, "
                 f"`oelm runs` finds it by its name; if not, `oelm resume` submits it."
             )
         time.sleep(2.0)
@@ -155,6 +253,10 @@ def _dependency(head: Run | None, after_any: bool) -> tuple[list[str], str | Non
     return [f"{'afterany' if after_any else 'afterok'}:{submitted.job}"], None
 
 
+def _nodes(count: int | None) -> list[str]:
+    return [] if count is None else [f"nodes={count}"]
+
+
 def _device(device: str) -> str:
     kind = device.strip().lower()
     if kind not in ("auto", "cpu"):
@@ -162,15 +264,6 @@ def _device(device: str) -> str:
             f"--device {device}: under Slurm write auto or cpu; it picks the cards, --per-run says how many."
         )
     return kind
-
-
-def _write_script(folder: RunFolder, site: Site, device: str, per_run: int, cwd: Path) -> None:
-    text = render_script(site, folder, device=device, per_run=per_run, cwd=cwd)
-    path = submission.script_path(folder)
-    with refusing(f"cannot write {path}"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        path.chmod(0o755)
 
 
 def _queued(before: RunState | None = None) -> RunState:
@@ -193,114 +286,21 @@ def choose_lane(max_jobs: int | None, root: Path, own: str) -> tuple[int | None,
     if max_jobs is None:
         return None, []
     lanes: dict[int, list[str]] = {number: [] for number in range(max_jobs)}
-    for lane, job in _jobs_under_way(root, own):
-        lanes[lane % max_jobs].append(job)
+    for lane, job in _jobs_under_way(root, {own}):
+        array = array_of(job)
+        for number in [lane % max_jobs] if array == job else range(max_jobs):  # an array may fill every lane
+            if array not in lanes[number]:
+                lanes[number].append(array)
     shortest = min(lanes, key=lambda number: len(lanes[number]))
     return shortest, lanes[shortest]
 
 
-def _jobs_under_way(root: Path, own: str) -> list[tuple[int, str]]:
+def _jobs_under_way(root: Path, own: set[str]) -> list[tuple[int, str]]:
     """(lane, job) of every run of this folder that Slurm still has, oldest first."""
-    ours = [run for run in reversed(list_runs(root)) if run.launcher == "slurm" and run.id != own]
+    ours = [run for run in reversed(list_runs(root)) if run.launcher == "slurm" and run.id not in own]
     found = []
     for run in job_states.overlay(ours, job_states.SlurmCache()):
         submitted = submission.last(run.folder) if run.state not in ENDED else None
         if submitted is not None and submitted.job is not None:
             found.append((submitted.lane or 0, submitted.job))
     return found
-
-
-def render_script(
-    site: Site,
-    folder: RunFolder,
-    *,
-    device: str,
-    per_run: int,
-    cwd: Path,
-    python: str = sys.executable,
-    environment: dict[str, str] | None = None,
-) -> str:
-    """The script; `device` is auto or cpu, for Slurm picks the cards."""
-    interpreter = shlex.split(site.python) if site.python else [python]
-    command = [*interpreter, "-m", "oelm_core.launch.runner", f"--run-folder={folder.path}"]
-    cards = per_run if device != "cpu" and site.gres else 0
-    options = _options(site, folder, cards, per_run, cwd)
-    lines = [
-        "#!/bin/bash",
-        f"# Run {folder.id} of OELM Lab. Edit it and submit it again with `oelm resume {folder.id}`,",
-        "# or by hand with sbatch: it continues from the newest checkpoint.",
-        *(f"#SBATCH {option}" for option in options),
-        "",
-        *(f"export {key}={shlex.quote(value)}" for key, value in _variables(site, folder, cards, environment).items()),
-        *([""] if site.setup else []),
-        *site.setup,
-        "",
-        "# exec: the runner takes this shell's place, so Slurm's signals reach it",
-        f"exec {shlex.join(command)}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _options(site: Site, folder: RunFolder, cards: int, per_run: int, cwd: Path) -> list[str]:
-    """`cards`: of one node; 0 for a run on processors."""
-    output = str(folder.path / "slurm" / "job.log").replace("%", "%%")
-    options = [
-        f"--job-name={folder.id}",
-        f"--chdir={_quoted(str(cwd))}",
-        f"--output={_quoted(output)}",
-        "--open-mode=append",
-        "--requeue",
-        f"--signal=B:USR2@{site.signal_seconds}",
-        "--kill-on-invalid-dep=yes",
-        f"--nodes={site.nodes}",
-        "--ntasks-per-node=1",
-        f"--cpus-per-task={site.cpus * per_run}",
-    ]
-    if cards:
-        options.append(_cards_option(site, cards))
-    if site.memory_per_card:
-        options.append(_memory_option(site.memory_per_card, cards, per_run, by_card=site.cards_by != "gres"))
-    for name, value in (
-        ("partition", site.partition),
-        ("account", site.account),
-        ("qos", site.qos),
-        ("constraint", site.constraint),
-        ("mem", site.memory),
-        ("time", site.time),
-    ):
-        if value is not None:
-            options.append(f"--{name}={_quoted(value)}")
-    return [*options, *site.extra]
-
-
-def _cards_option(site: Site, cards: int) -> str:
-    """As the site has it; a type written as gpu:a100 is a100:2 for --gpus, which knows of nothing but cards."""
-    if site.cards_by == "gres":
-        return f"--gres={site.gres}:{cards}"
-    kind = (site.gres or "").partition(":")[2]
-    count = cards * site.nodes if site.cards_by == "gpus" else cards
-    return f"--{site.cards_by}={kind + ':' if kind else ''}{count}"
-
-
-def _memory_option(amount: str, cards: int, per_run: int, *, by_card: bool) -> str:
-    """--mem-per-gpu where cards are asked for by --gpus; --mem counts for a node, so there it is multiplied out."""
-    if cards and by_card:
-        return f"--mem-per-gpu={amount}"
-    digits = amount.rstrip("KMGT")
-    return f"--mem={int(digits) * per_run}{amount[len(digits) :]}"
-
-
-def _variables(site: Site, folder: RunFolder, cards: int, environment: dict[str, str] | None) -> dict[str, str]:
-    """What the runner must know on the node, whoever submits the script and from where."""
-    ours = importable(dict(os.environ) if environment is None else environment)
-    variables: dict[str, str] = {key: ours[key] for key in ("PYTHONPATH", "PYTHONSAFEPATH") if key in ours}
-    variables["OELM_HOME"] = str(home())
-    variables["OELM_JOB_OF"] = folder.id
-    variables["OELM_MAX_REQUEUES"] = str(site.max_requeues)
-    variables[CARDS_ASKED] = str(cards)
-    return variables
-
-
-def _quoted(text: str) -> str:
-    """sbatch reads quotes in its option lines, but knows nothing of a shell."""
-    return f'"{text}"' if any(letter.isspace() or letter in "#'" for letter in text) else text
