@@ -69,8 +69,15 @@ class MiniSlurm:
         self._spawn("slurmctld", ["slurmctld", "-D"])
         self.wait_until(lambda: "UP" in self.call("scontrol", "ping"), "slurmctld up")
 
-    def stop_controller(self, number: int = signal.SIGTERM) -> None:
-        self._end("slurmctld", number)
+    def kill_controller(self) -> None:
+        """As if its machine had gone, once it has written down what it did: it does so within five seconds.
+
+        Without that it would give the ids of jobs it forgot to new ones, and drain the node that still has the old ones.
+        """
+        asked = time.time()
+        saved = self.folder / "state" / "job_state"
+        self.wait_until(lambda: saved.exists() and saved.stat().st_mtime > asked, "state", 6.0, complain=False)
+        self._end("slurmctld", signal.SIGKILL)
 
     def kill_node(self, node: str) -> None:
         """As if its power had gone: nothing on it lives on, and nobody is told."""

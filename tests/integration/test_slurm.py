@@ -314,7 +314,7 @@ def test_the_run_goes_on_while_the_controller_is_away_and_readers_are_told(
     run = lab.start(100, device="cpu")
     waiting = lab.start(5, "partition=closed", device="cpu")
     lab.reaches(run, 5)
-    lab.cluster.stop_controller(signal.SIGKILL)
+    lab.cluster.kill_controller()
     try:
         lab.until(lambda: read_run(run).state == "running", run)
         seen, queued = job_states.overlay([read_run(run), read_run(waiting)], job_states.SlurmCache())
