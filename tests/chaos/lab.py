@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from oelm_core.config import Experiment, build_experiment
 from oelm_core.launch import local
@@ -127,14 +128,8 @@ def states(lab: Lab) -> dict[str, RunStatus]:
 def open_lab(folder: Path) -> Iterator[Lab]:
     """A lab whose settings are in this process's environment while it is open."""
     lab = Lab(folder)
-    before = {name: os.environ.get(name) for name in lab.environment}
-    os.environ.update(lab.environment)
-    try:
-        yield lab
-    finally:
-        lab.close()
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    with mock.patch.dict(os.environ, lab.environment):
+        try:
+            yield lab
+        finally:
+            lab.close()

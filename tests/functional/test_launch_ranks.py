@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +19,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+def lab(tmp_path: Path) -> Iterator[Lab]:
     with open_lab(tmp_path) as opened:
-        monkeypatch.delenv("OELM_WORKER")
+        del os.environ["OELM_WORKER"]  # until the lab is closed; monkeypatch would put it back after that, for all tests
         yield opened
 
 

@@ -93,8 +93,8 @@ def test_from_the_first_launch_to_the_exported_table(terminal, tmp_path):
 
 def walk_to(terminal: Terminal, group: str, arm: str) -> None:
     """Moves the cursor of the tree down to an arm of a group, by counting the rows on the screen."""
-    terminal.wait_until(lambda text: arm in text.partition(group)[2])  # not while the screen is painted
-    lines = [line for line in terminal.text.splitlines() if line.strip()]
+    text = terminal.wait_until(lambda text: arm in text.partition("BERT")[2].partition(group)[2])  # painted to the end
+    lines = [line for line in text.splitlines() if line.strip()]
     top = next(number for number, line in enumerate(lines) if group in line)
     here = next(number for number, line in enumerate(lines) if number > top and arm in line)
     first = next(number for number, line in enumerate(lines) if "BERT" in line)
