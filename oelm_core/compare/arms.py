@@ -6,11 +6,12 @@ import dataclasses
 import math
 import shlex
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
-from oelm_core.compare.comparison import Arm, Measure, Reached, SeedCurve
+from oelm_core.compare.comparison import Arm, Head, Measure, Reached, SeedCurve
 from oelm_core.compare.draws import without_draws
 from oelm_core.compare.evidence import Evidence, gather, is_finite
 from oelm_core.compare.settings import Config, config_differences, is_untouched, substituted_model
@@ -260,6 +261,7 @@ def build_arm(arm: ArmEvidence, metric: str, scores: Mapping[str, float], *, is_
         measures={name: found for name, found in measures.items() if found},
         target=setting(arm.config, "target"),
         curves=_curves(runs, metric),
+        heads=tuple(head for e in runs for head in _heads(e)),
         diverged=len(arm.diverged),
         failed=len(arm.failed),
         reached={mark: reached for mark in ("0.8", "0.9") if (reached := _reached(every, mark))},
@@ -270,6 +272,17 @@ def build_arm(arm: ArmEvidence, metric: str, scores: Mapping[str, float], *, is_
         commands=tuple(_command(e.record.command) for e in every if e.record.command),
         created=max(e.run.created for e in every),
     )
+
+
+def _heads(run: Evidence) -> Iterator[Head]:
+    look = run.attention
+    if look is None:
+        return
+    apart: Iterable[Iterable[float | None]] = look.from_baseline or repeat(repeat(None))
+    for layer, rows in enumerate(zip(look.entropy, look.distance, apart, strict=False)):
+        for place, (entropy, distance, from_baseline) in enumerate(zip(*rows, strict=False)):
+            if is_finite(entropy) and is_finite(distance):
+                yield Head(run.seed, layer, place, entropy, distance, from_baseline)
 
 
 def _reached(runs: Sequence[Evidence], mark: str) -> Reached | None:

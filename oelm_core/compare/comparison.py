@@ -220,6 +220,20 @@ class BandPoint(NamedTuple):
     high: float
 
 
+class Head(NamedTuple):
+    """What one head of one run looked at in the end, averaged over the queries of a fixed batch."""
+
+    seed: int
+    layer: int
+    head: int
+    entropy: float
+    """In nats."""
+    distance: float
+    """In tokens."""
+    from_baseline: float | None
+    """Total variation to the same head of a baseline run, 0 to 1."""
+
+
 @dataclass(frozen=True)
 class ArmTuning:
     """How an arm's setting was found: the draws of a tuning, and what they would have found had there been fewer."""
@@ -262,6 +276,8 @@ class Arm:
     target: dict[str, Any] | None = None
     curves: dict[str, tuple[SeedCurve, ...]] = field(default_factory=dict)
     """By name: the headline metric and the validation loss by step, train loss thinned out."""
+    heads: tuple[Head, ...] = ()
+    """Of every run that looked at its attention."""
     diverged: int = 0
     """Runs that ended in numbers that are not finite: they enter the test as worse than all others."""
     failed: int = 0

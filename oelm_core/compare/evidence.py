@@ -14,9 +14,20 @@ from oelm_core.compare.settings import Config, readable_config
 from oelm_core.method.facts import Census
 from oelm_core.metric import best_of
 from oelm_core.runs import attempts
+from oelm_core.runs.evaluations import last_attention
 from oelm_core.runs.folder import problem_of
 from oelm_core.runs.metrics_file import read_curves
-from oelm_core.runs.schema import Attempt, Checks, Evaluated, Headline, MetricLine, Record, Result, RunRecord
+from oelm_core.runs.schema import (
+    Attempt,
+    AttentionLook,
+    Checks,
+    Evaluated,
+    Headline,
+    MetricLine,
+    Record,
+    Result,
+    RunRecord,
+)
 from oelm_core.runs.store import headline_metric
 
 if TYPE_CHECKING:
@@ -44,6 +55,7 @@ class Evidence:
     evaluations: tuple[MetricLine, ...] = ()
     train: tuple[MetricLine, ...] = ()
     """Thinned to a plot's worth."""
+    attention: AttentionLook | None = None
     values: dict[str, float] = field(default_factory=dict)
     """By the names in MEASURES, and every metric of the best evaluation by its own name; finite numbers only."""
     missing: tuple[str, ...] = ()
@@ -133,6 +145,7 @@ def gather(run: Run) -> Evidence:
         step=int(last.get("step") or run.step or (evaluations[-1].step if evaluations else 0)) or None,
         evaluations=tuple(evaluations),
         train=tuple(train),
+        attention=last_attention(folder),
         missing=(*_missing(run, found, evaluations), *_unreadable_proofs(run)),
     )
     return dataclasses.replace(evidence, values=_values(evidence))

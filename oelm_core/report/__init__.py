@@ -40,6 +40,7 @@ FORMATS = {
         ExportFormat("json", "json", "JSON", "oelm_core.report.data:render_json"),
         ExportFormat("latex", "tex", "LaTeX", "oelm_core.report.latex:render_latex"),
         ExportFormat("html", "html", "HTML", "oelm_core.report.html:render_html"),
+        ExportFormat("svg", "svg", "SVG, the figures", "oelm_core.report.picture:render_svg"),
         ExportFormat("parquet", "parquet", "Parquet", "oelm_core.report.rows:render_parquet"),
     )
 }

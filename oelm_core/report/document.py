@@ -13,6 +13,7 @@ from oelm_core.formatting import day
 from oelm_core.metric import further_scores
 from oelm_core.report import gaps, tables
 from oelm_core.report.answer import answers
+from oelm_core.report.attention import HeadPanels, attention_table, head_panels
 from oelm_core.report.cells import PairLine, References, ReportTable, group_title
 from oelm_core.report.translations import Translations
 
@@ -56,6 +57,7 @@ class ReportSection:
     tables: tuple[ReportTable, ...] = ()
     findings: tuple[Finding, ...] = ()
     charts: tuple[ReportChart, ...] = ()
+    heads: tuple[HeadPanels, ...] = ()
     code: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
 
@@ -96,6 +98,11 @@ def comparison_report(comparison: Comparison, lang: str = "en") -> Report:
             translate("Timing"), tables=tuple(tables.timing(group, translate, references) for group in groups)
         ),
         ReportSection(translate("Curves"), tables=numbers, charts=_charts(groups, translate, headline=False)),
+        ReportSection(
+            translate("Attention"),
+            tables=tuple(attention_table(group, translate) for group in groups),
+            heads=tuple(panels for group in groups if (panels := head_panels(group))),
+        ),
         ReportSection(
             translate("The method (over seeds)"), tables=tuple(gaps.method_tests(group, translate) for group in groups)
         ),
@@ -148,7 +155,8 @@ def _findings(heading: str, title: str, findings: Sequence[Finding], translate: 
 
 
 def _is_empty(section: ReportSection) -> bool:
-    full = (section.paragraphs, section.pairs, section.findings, section.charts, section.code, section.items)
+    drawn = (section.charts, section.heads)
+    full = (section.paragraphs, section.pairs, section.findings, *drawn, section.code, section.items)
     return not any(full) and not any(table.rows for table in section.tables)
 
 

@@ -14,7 +14,8 @@ from oelm_core.compare.comparison import Finding
 from oelm_core.plain_text import visible
 from oelm_core.report.cells import GRADE_MARKS, MARKS, PairLine, ReportTable
 from oelm_core.report.document import Report, ReportSection
-from oelm_core.report.svg import svg_chart
+from oelm_core.report.svg import inline, svg_chart
+from oelm_core.report.svg_heads import draw_heads
 from oelm_core.report.translations import Translations
 
 
@@ -47,6 +48,7 @@ def _section(section: ReportSection, translate: Translations) -> str:
         parts.append(_pairs(section.pairs))
     if section.charts:
         parts.append(f'<div class="charts">{"".join(svg_chart(chart, translate) for chart in section.charts)}</div>')
+    parts += [f'<div class="charts">{inline(draw_heads(panels, translate))}</div>' for panels in section.heads]
     if section.findings:  # as cards: a table of sentences is hard to read
         parts.append(_cards(section.findings, translate))
     else:

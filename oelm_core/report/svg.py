@@ -1,4 +1,4 @@
-"""Curves as inline SVG: readable without scripts, with the values at hand for hovering."""
+"""Curves as SVG: inline in a page, readable without scripts, with the values at hand for hovering; or drawn alone."""
 
 from __future__ import annotations
 
@@ -44,12 +44,56 @@ class _Plane(NamedTuple):
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
 
 
+class Key(NamedTuple):
+    """A line of the legend."""
+
+    label: str
+    colour: str
+    dash: str
+
+    def stroke(self, x: float, y: float) -> str:
+        style = f' stroke-dasharray="{self.dash}"' if self.dash else ""
+        return f'<line class="line {self.colour}" x1="{x + 1:g}" x2="{x + 25:g}" y1="{y:g}" y2="{y:g}"{style}/>'
+
+
+class Drawing(NamedTuple):
+    """A figure without its frame: what is in the picture, which is WIDTH wide."""
+
+    title: str
+    content: str
+    height: float = HEIGHT
+    keys: tuple[Key, ...] = ()
+    values: str = ""
+    """Of each line at each step, as JSON for the page's script."""
+
+
+def inline(drawing: Drawing, *, shares: bool = False) -> str:
+    """A figure of a page."""
+    title, share = html.escape(visible(drawing.title)), ' data-share="1"' if shares else ""
+    keys = "".join(
+        f'<span class="key"><svg width="26" height="8">{key.stroke(0, 4)}</svg>{html.escape(visible(key.label))}</span>'
+        for key in drawing.keys
+    )
+    lines = f' data-lines="{html.escape(drawing.values, quote=True)}"' if drawing.values else ""
+    cursor = f'<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>' if drawing.values else ""
+    return (
+        f'<figure class="chart"><figcaption>{title}</figcaption><div class="legend">{keys}</div>'
+        f'<svg viewBox="0 0 {WIDTH} {drawing.height:g}" role="img" aria-label="{title}"{share}{lines}>'
+        f'{drawing.content}{cursor}</svg><div class="tip" hidden></div></figure>'
+    )
+
+
 def svg_chart(chart: ReportChart, translate: Translations) -> str:
-    """One figure: axes, for each arm the mean over its seeds with their band, and the points for the script."""
+    drawing = draw_chart(chart, translate)
+    return inline(drawing, shares=metric_named(chart.metric).is_share) if drawing else ""
+
+
+def draw_chart(chart: ReportChart, translate: Translations) -> Drawing | None:
+    """Axes, for each arm the mean over its seeds with their band, and the points; None where nothing is finite."""
     drawn = [(line, [point for point in line.points if math.isfinite(point.mean)]) for line in chart.lines]
     values = [value for _, points in drawn for point in points for value in (point.low, point.high)]
     if not values:
-        return ""
+        return None
     logarithmic = chart.logarithmic and min(values) > 0
     steps = [point.step for _, points in drawn for point in points]
     bounds = _padded(min(values), max(values), logarithmic)
@@ -63,28 +107,12 @@ def svg_chart(chart: ReportChart, translate: Translations) -> str:
     keys, data = [], []
     for place, (line, points) in enumerate(drawn):
         look = f"c{place % COLOURS}", DASHES[place % len(DASHES)]
-        keys.append(_key(line, *look, translate))
+        of = f" ({translate('mean')} {translate('over {} seeds').format(line.seeds)})" if line.seeds > 1 else ""
+        keys.append(Key(line.label + of, *look))
         bands.append(_curve(chart, line, points, plane, *look))
         data.append({"label": line.label, "colour": place % COLOURS, "points": _points(line, points, plane)})
-    payload = html.escape(json.dumps(data, separators=(",", ":")), quote=True)
-    title, share = html.escape(visible(chart.title)), ' data-share="1"' if metric_named(chart.metric).is_share else ""
-    return (
-        f'<figure class="chart"><figcaption>{title}</figcaption><div class="legend">{"".join(keys)}</div>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}"{share} '
-        f'data-lines="{payload}">'
-        f'{"".join(parts + bands)}<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/></svg>'
-        '<div class="tip" hidden></div></figure>'
-    )
-
-
-def _key(line: ChartLine, colour: str, dash: str, translate: Translations) -> str:
-    style = f' stroke-dasharray="{dash}"' if dash else ""
-    of = f" ({translate('mean')} {translate('over {} seeds').format(line.seeds)})" if line.seeds > 1 else ""
-    label = html.escape(visible(line.label + of))
-    return (
-        '<span class="key"><svg width="26" height="8">'
-        f'<line class="line {colour}" x1="1" x2="25" y1="4" y2="4"{style}/></svg>{label}</span>'
-    )
+    values_at = json.dumps(data, separators=(",", ":"))
+    return Drawing(chart.title, "".join(parts + bands), HEIGHT, tuple(keys), values_at)
 
 
 def _band(points: Sequence[BandPoint], plane: _Plane, colour: int) -> str:

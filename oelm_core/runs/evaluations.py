@@ -10,7 +10,17 @@ from msgspec import Struct, structs
 from oelm_core.metric import best_of, default_metric
 from oelm_core.runs.folder import RunFolder, numbered, read_record
 from oelm_core.runs.metrics_file import read_metrics
-from oelm_core.runs.schema import LaterScore, Losses, Misfit, Predictions, Result, RunRecord, Sample, decode
+from oelm_core.runs.schema import (
+    AttentionLook,
+    LaterScore,
+    Losses,
+    Misfit,
+    Predictions,
+    Result,
+    RunRecord,
+    Sample,
+    decode,
+)
 from oelm_core.small_files import open_plain_file
 
 SCORE = "score.json"
@@ -110,6 +120,12 @@ def test_predictions(folder: RunFolder) -> Predictions | None:
 
 def test_losses(folder: RunFolder) -> Losses | None:
     return _checked_losses(folder.test / "losses.json")
+
+
+def last_attention(folder: RunFolder) -> AttentionLook | None:
+    """The last look at what the heads of a run attend to; None where it took none (`train.attention_stats`)."""
+    steps = _steps(folder.attention)
+    return read_record(step_file(folder.attention, steps[-1]), AttentionLook, size="details") if steps else None
 
 
 def later_scores(folder: RunFolder) -> list[LaterScore]:

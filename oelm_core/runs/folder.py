@@ -41,6 +41,7 @@ class RunFolder:
     checkpoints = _Inside("checkpoints")
     predictions = _Inside("predictions")
     losses = _Inside("losses")
+    attention = _Inside("attention")
     test = _Inside("test")
     later_scores = _Inside("evaluations")
     attempts = _Inside("attempts")

@@ -581,6 +581,17 @@ class Losses(Struct, omit_defaults=True):
     """The same losses by document, for tokens of one document are not independent; None where no ends are marked."""
 
 
+class AttentionLook(Struct, kw_only=True, omit_defaults=True):
+    """attention/step-N.json: what each head looked at on a fixed batch, `[layers][heads]`."""
+
+    entropy: list[list[float]]
+    """In nats, the mean over queries."""
+    distance: list[list[float]]
+    """Tokens between a query and what it looks at."""
+    from_baseline: list[list[float]] | None = None
+    """Total variation to the baseline's patterns, 0 to 1; None where no baseline had run before."""
+
+
 class LaterScore(Struct, kw_only=True, omit_defaults=True):
     """evaluations/NAME.json: the best checkpoint of a finished run on other text, as `oelm evaluate` scored it."""
 

@@ -286,7 +286,7 @@ class Loop:
         if baseline:
             s.recorder.event(step, "attention", f"attention is compared with that of {baseline}")
         with s.uncompiled():
-            return attention_stats.record(s.folder.path / "attention", step, s.model, inputs, real)
+            return attention_stats.record(s.folder.attention, step, s.model, inputs, real)
 
     def _sample(self, step: int) -> None:
         s = self.s

@@ -132,11 +132,11 @@ def keep_baseline_pattern(folder: RunFolder, experiment: Experiment, tokens: Ten
     The baseline's run has the same seed, sits beside this one, and was looked at on the same tokens `[batch, tokens]`.
     A copy is never replaced: all looks of a run, before and after a resume, are held against one pattern.
     """
-    own = folder.path / "attention" / "baseline.npz"
+    own = folder.attention / "baseline.npz"
     if experiment.baseline is None or own.exists():
         return None
     for run in _finished(folder, experiment.baseline, experiment.seed):
-        latest = run.path / "attention" / "latest.npz"
+        latest = run.attention / "latest.npz"
         if is_of_batch(latest, tokens):
             own.parent.mkdir(parents=True, exist_ok=True)
             beside = own.with_name(own.name + ".part")
@@ -183,6 +183,6 @@ def cut_after(folder: RunFolder, step: int, eval_due: bool = False) -> None:
     scored = read_record(folder.test / SCORE, TestScore)
     if scored is not None and scored.step > evaluated:  # those weights come again, not to the last bit on every device
         shutil.rmtree(folder.test)
-    for look in (folder.path / "attention").glob("step-*.json"):
+    for look in folder.attention.glob("step-*.json"):
         if (step_of(look) or 0) > evaluated:
             look.unlink()

@@ -12,6 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
+SIZE = ("COLUMNS", "LINES")
+"""Of the terminal that tests were started in, or what xdist made up: they would win over the real one's."""
+
 
 class Terminal:
     """A tmux of our own; what is on its screen can be read and waited for."""
@@ -59,8 +62,9 @@ class Terminal:
 @contextmanager
 def open_terminal(tmp_path: Path, **settings: str) -> Iterator[Terminal]:
     """Its OELM_HOME is `lab` unless `settings` say otherwise; what it started of the demo is stopped at the end."""
+    inherited = {name: value for name, value in os.environ.items() if name not in SIZE}
     environment = {
-        **os.environ,
+        **inherited,
         "OELM_HOME": str(tmp_path / "lab"),
         "OELM_LEASES": str(tmp_path / "leases"),
         "PYTHONPATH": str(ROOT),

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
     with open_lab(tmp_path) as opened:
-        del os.environ["OELM_WORKER"]  # until the lab is closed; monkeypatch would put it back after that, for all tests
+        del os.environ["OELM_WORKER"]  # until the lab is closed; monkeypatch would put it back later
         yield opened
 
 

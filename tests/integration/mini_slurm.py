@@ -72,7 +72,7 @@ class MiniSlurm:
     def kill_controller(self) -> None:
         """As if its machine had gone, once it has written down what it did: it does so within five seconds.
 
-        Without that it would give the ids of jobs it forgot to new ones, and drain the node that still has the old ones.
+        Without that it gives the ids of jobs it forgot to new ones, and drains the node that still has the old ones.
         """
         asked = time.time()
         saved = self.folder / "state" / "job_state"

@@ -340,4 +340,4 @@ def test_a_narrow_terminal_keeps_gap_and_target_longest(tmp_path):
 
 
 def test_every_format_that_is_prose_is_tried_here():
-    assert set(FORMATS) - {"csv", "json", "parquet"} | {"text", "screen"} == set(PROSE)
+    assert set(FORMATS) - {"csv", "json", "svg", "parquet"} | {"text", "screen"} == set(PROSE)
