@@ -54,16 +54,20 @@ fire: $(VENV)/.installed-test
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks --out docs/performance.md
 
-# The two studies of docs/findings.md, from tuning to their tables: about 7 hours on two cores. It continues where it was
-# interrupted. DATA holds sst2/ (train.tsv, dev.tsv) and tinystories/ (train.txt, valid.txt), MODEL the encoder's folder.
+# The two studies of docs/findings.md, from tuning to their tables: about 5 hours on two free cores. It begins with the runs whose
+# records are in docs/findings, and continues where it was interrupted. DATA holds sst2/ (train.tsv, dev.tsv) and
+# tinystories/ (train.txt, valid.txt), MODEL the encoder's folder. To repeat all of it: rm docs/findings/records.tar.xz
 DEVICE ?= cpu
-TOKENIZER ?= build/findings-tokenizer
+FINDINGS ?= $(abspath build/findings)
 findings: $(VENV)/.installed
 	@test -d "$(DATA)" && test -d "$(MODEL)" || { echo "make findings DATA=FOLDER MODEL=FOLDER: see the Makefile"; exit 2; }
-	$(BIN)/oelm data tokenizer --from $(abspath $(DATA))/tinystories --vocab 2048 -o $(TOKENIZER)
-	$(BIN)/oelm tune findings-gpt --budget 3 --device $(DEVICE) --set data.path=$(abspath $(DATA))/tinystories \
-	  --set data.tokenizer=$(abspath $(TOKENIZER))
-	$(BIN)/oelm tune findings-sst2 --budget 3 --device $(DEVICE) --set data.path=$(abspath $(DATA))/sst2 --set model.path=$(abspath $(MODEL))
+	$(BIN)/python -m benchmarks.findings restore $(FINDINGS)
+	test -d $(FINDINGS)/tokenizer || $(BIN)/oelm data tokenizer --from $(abspath $(DATA))/tinystories --vocab 2048 -o $(FINDINGS)/tokenizer
+	OELM_HOME=$(FINDINGS) $(BIN)/oelm tune findings-gpt --budget 3 --device $(DEVICE) --set data.path=$(abspath $(DATA))/tinystories \
+	  --set data.tokenizer=$(FINDINGS)/tokenizer
+	OELM_HOME=$(FINDINGS) $(BIN)/oelm tune findings-sst2 --budget 3 --device $(DEVICE) --set data.path=$(abspath $(DATA))/sst2 \
+	  --set model.path=$(abspath $(MODEL))
+	$(BIN)/python -m benchmarks.findings write $(FINDINGS)
 
 install: $(VENV)/.installed
 

@@ -1,0 +1,72 @@
+"""docs/findings.md is what its records say, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from benchmarks import findings
+from oelm_core.config.catalogue import load_catalogue
+from tests.run_factory import write_run
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("OELM_HOME", str(tmp_path / "home"))
+
+
+def docs_in(folder: Path) -> Path:
+    shutil.copytree(findings.DOCS / "findings", folder / "docs" / "findings")
+    shutil.copy(findings.DOCS / "findings.md", folder / "docs" / "findings.md")
+    return folder / "docs"
+
+
+def test_the_committed_page_is_what_its_records_say(tmp_path):
+    docs = docs_in(tmp_path)
+    assert findings.restore(tmp_path / "home", docs)
+    findings.write(tmp_path / "home", docs)
+    assert (docs / "findings.md").read_text() == (findings.DOCS / "findings.md").read_text()
+
+
+def test_records_come_back_as_they_were_without_weights_and_logs(tmp_path):
+    home, docs = tmp_path / "home", tmp_path / "docs"
+    arm = load_catalogue(None).experiment("findings-gpt-baseline")
+    run = write_run(home / "runs", arm, score=30.0)
+    (run.folder.checkpoints / "step-1").mkdir()
+    (run.folder.checkpoints / "step-1" / "model.safetensors").write_bytes(b"weights")
+    run.folder.log.write_text("a log\n")
+    (home / "ledger.jsonl").write_text("{}\n")
+    findings.keep(home, docs)
+    first = findings.records(docs).read_bytes()
+    findings.keep(home, docs)
+    assert findings.records(docs).read_bytes() == first
+    again = tmp_path / "again"
+    assert findings.restore(again, docs)
+    kept = {str(path.relative_to(again)) for path in again.rglob("*") if path.is_file()}
+    assert f"runs/{run.id}/result.json" in kept
+    assert "ledger.jsonl" in kept
+    assert not [name for name in kept if "checkpoints" in name or name.endswith(".log")]
+    assert (again / "runs" / run.id / "metrics.jsonl").read_bytes() == run.folder.metrics.read_bytes()
+    assert not findings.restore(again, docs)  # a home with runs of its own is left alone
+
+
+def test_a_study_without_results_says_so_and_how_far_it_is(tmp_path):
+    docs = docs_in(tmp_path)
+    shutil.rmtree(docs / "findings")
+    (docs / "findings").mkdir()
+    findings.write(tmp_path / "home", docs)
+    page = (docs / "findings.md").read_text()
+    assert re.search(r"Finished: 0 of 33 draws of tuning, 0 of 55 runs\.\*\n\n\*No run of it counts yet", page)
+
+
+def test_the_records_hold_no_weights_and_name_nobodys_home():
+    with tarfile.open(findings.records()) as archive:
+        for member in archive:
+            assert member.size < 4_000_000, member.name
+            file = archive.extractfile(member)
+            assert file is not None
+            assert b"/root/" not in file.read()
