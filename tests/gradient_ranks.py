@@ -8,11 +8,9 @@ from __future__ import annotations
 import copy
 import json
 import os
-from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from oelm_core.config import build_experiment
@@ -26,7 +24,7 @@ from oelm_core.training.distributed import Ranks, join
 from oelm_core.training.gradients import Gradients
 from oelm_core.training.precision import choose_precision
 from oelm_core.training.tasks import ClassificationTask
-from tests.shard_ranks import compare_shards
+from tests.shard_ranks import compare_shards, difference
 from tests.training_runs import BERT
 
 WORLD = 2
@@ -58,10 +56,10 @@ def _compare(ranks: Ranks) -> None:
     found = {"packed": task.scorer.batching == "packed", "passes": len(task.load(1, ranks).parts)}
     wrapped, same = copy.deepcopy(model), copy.deepcopy(model)
     by_ddp = Gradients(wrapped, task, ranks, choose_precision("fp32", ranks.device))
-    found["frozen"] = _difference(by_ddp, wrapped, same, task, ranks)
+    found["frozen"] = difference(by_ddp, wrapped, same, task, ranks)
     for network in (wrapped, same):
         network.requires_grad_(True)
-    found["unfrozen"] = _difference(by_ddp, wrapped, same, task, ranks)
+    found["unfrozen"] = difference(by_ddp, wrapped, same, task, ranks)
     found["a weight without a part in the loss"] = _of(unused, None, task, ranks)
     found["bf16"] = _of(model, "bf16", task, ranks)
     if sharding.AVAILABLE:
@@ -74,33 +72,7 @@ def _compare(ranks: Ranks) -> None:
 def _of(model: nn.Module, compression: str | None, task: ClassificationTask, ranks: Ranks) -> dict[str, float]:
     wrapped, same = copy.deepcopy(model), copy.deepcopy(model)
     by_ddp = Gradients(wrapped, task, ranks, choose_precision("fp32", ranks.device), compression)
-    return _difference(by_ddp, wrapped, same, task, ranks)
-
-
-def _difference(
-    by_ddp: Gradients, wrapped: nn.Module, same: nn.Module, task: ClassificationTask, ranks: Ranks
-) -> dict[str, float]:
-    """Of three steps: with the first one DDP lays out its buckets."""
-    largest, scale, with_gradient = 0.0, 0.0, 0
-    for step in (1, 2, 3):
-        batch: Any = task.load(step, ranks)
-        by_ddp.prepare(batch)
-        for number, part in enumerate(batch.parts):
-            with by_ddp.pass_of(batch, number):
-                by_ddp.loss(part, batch.units).backward()
-            task.loss(same, part, batch.units).backward()
-        for parameter in same.parameters():
-            if parameter.grad is not None:
-                dist.all_reduce(parameter.grad)
-        for ours, plain in zip(wrapped.parameters(), same.parameters(), strict=True):
-            assert (ours.grad is None) == (plain.grad is None)
-            if ours.grad is not None and plain.grad is not None:
-                with_gradient += 1
-                largest = max(largest, float((ours.grad - plain.grad).abs().max()))
-                scale = max(scale, float(plain.grad.abs().max()))
-        wrapped.zero_grad(set_to_none=True)
-        same.zero_grad(set_to_none=True)
-    return {"difference": largest, "largest": scale, "tensors": with_gradient}
+    return difference(by_ddp, wrapped, same, task, ranks)
 
 
 def classification_data(vocab: int, longest: int = 29) -> ClassificationData:

@@ -31,12 +31,12 @@ def compare_shards(model: nn.Module, task: ClassificationTask, ranks: Ranks) -> 
     with shards.whole():
         found["the same before the first step"] = _hash(model) == _hash(same)
     found["held"] = sum(_mine(p).numel() for p in model.parameters()) / sum(p.numel() for p in same.parameters())
-    found["frozen"] = _difference(gradients, model, same, task, ranks)
+    found["frozen"] = difference(gradients, model, same, task, ranks)
     found["apart"] = _apart(shards, model, same, task, ranks)
     for network in (model, same, halved):
         network.requires_grad_(True)
-    found["unfrozen"] = _difference(gradients, model, same, task, ranks)
-    found["bf16"] = _difference(_shared_out(halved, task, ranks, "bf16")[1], halved, same, task, ranks)
+    found["unfrozen"] = difference(gradients, model, same, task, ranks)
+    found["bf16"] = difference(_shared_out(halved, task, ranks, "bf16")[1], halved, same, task, ranks)
     found["scaled"] = _scaled_steps(_shared_out(at_once, task, ranks)[1], at_once, task, ranks)
     return found
 
@@ -77,10 +77,10 @@ def _apart(
     }
 
 
-def _difference(
+def difference(
     gradients: Gradients, model: nn.Module, same: nn.Module, task: ClassificationTask, ranks: Ranks
 ) -> dict[str, float]:
-    """Of three steps of two passes, and of the norm over all weights."""
+    """Of three steps of two passes, as DDP lays out its buckets with the first; and of the norm over all weights."""
     largest, scale, with_gradient, of_norm = 0.0, 0.0, 0, 0.0
     for step in (1, 2, 3):
         batch: Any = task.load(step, ranks)
