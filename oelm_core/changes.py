@@ -60,20 +60,22 @@ def changed_settings(config: Mapping[str, Any], preset: Mapping[str, Any]) -> tu
     """What a run's configuration says otherwise than its preset does, each in a word or two.
 
     A setting that one of them does not know (another version wrote it) is no change. The last part of a key names it
-    where no other section has one of that name; of a path only its end is said.
+    where no other section has one of that name. Where files lie is said last, and only a path's end: it tells no runs
+    apart that a table has cut short.
 
     >>> changed_settings({"train": {"lr": 3e-3}, "data": {"name": "x"}}, {"train": {"lr": 1e-3}, "data": {"name": "x"}})
     ('lr 3e-3',)
     """
     mine, theirs = settings_in(config), settings_in(preset)
     leaves = Counter(key.rpartition(".")[2] for key in theirs)
-    found = []
+    found, places = [], []
     for key, value in mine.items():
         if key not in theirs or value == theirs[key] or key == "method.name":
             continue
         leaf = key.rpartition(".")[2]
         text = as_text(value)
-        if leaf == "path" and "/" in text:
+        is_place = leaf in ("path", "tokenizer") and "/" in text
+        if is_place:
             text = text.rstrip("/").rpartition("/")[2]
-        found.append(f"{leaf if leaves[leaf] == 1 else key} {text}")
-    return tuple(found)
+        (places if is_place else found).append(f"{leaf if leaves[leaf] == 1 else key} {text}")
+    return (*found, *places)

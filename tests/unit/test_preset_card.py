@@ -96,3 +96,10 @@ def test_changed_settings_are_said_in_a_word_or_two(shipped: Catalogue) -> None:
     older = as_dict(preset)
     older["train"].pop("betas")  # written by a version that did not know it
     assert changed_settings(older, as_dict(preset)) == ()
+
+
+def test_what_tells_runs_apart_is_said_before_where_their_files_lie(shipped: Catalogue) -> None:
+    preset = shipped.experiment("findings-gpt-oelm")
+    settings = ["data.path=/data/stories", "data.tokenizer=/data/words", "train.lr=6e-3"]
+    changed = changed_settings(as_dict(override(preset, settings)), as_dict(preset))
+    assert changed == ("lr 6e-3", "data.path stories", "tokenizer words")
