@@ -86,7 +86,8 @@ class _Reader:
         if getattr(event, "anchor", None) is not None:
             _refuse("anchors and aliases (& and *) are not read; write the values out, or use extends", event)
         if getattr(event, "tag", None) is not None:
-            _refuse(f"tags are not read, found {event.tag}; write the plain value", event)
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            _refuse(f"tags are not read, found {tag}; write the plain value", event)
         if isinstance(event, yaml.ScalarEvent):
             self._put(_scalar(event), event, word=event.value)
         elif isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):

@@ -12,6 +12,7 @@ from pydantic_core import PydanticKnownError
 from oelm_core.data import test_source
 from oelm_core.errors import one_line
 from oelm_core.metric import METRICS, headline_metrics
+from oelm_core.plain_text import visible
 from oelm_core.registry import FAMILIES, INITIALISERS, architectures
 
 MOST = 10**12
@@ -24,8 +25,12 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 def _one_line(value: str) -> str:
+    if "\n" in value or "\r" in value:
+        raise ValueError("it should be one line")
+    if visible(value) != value:
+        raise ValueError(f"it should have no control characters, and has one in '{visible(value)[:40]}'")
     if one_line(value) != value:
-        raise ValueError("a line break or a control character has no place here, or it is too long")
+        raise ValueError(f"it is too long, {len(value):,} characters")
     return value
 
 

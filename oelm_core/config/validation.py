@@ -7,11 +7,21 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from oelm_core.errors import BadInput, did_you_mean
 
 M = TypeVar("M", bound=BaseModel)
 _BRANCHES = ("float", "str", "int", "constrained-float")
+_WORDS = {
+    **dict.fromkeys(("dict_type", "mapping_type"), "keys with values"),
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    **dict.fromkeys(("string_type",), "text"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+}
+"""What people call what pydantic expected."""
 
 
 def validated(model: type[M], raw: Mapping[str, Any], where: str) -> M:
@@ -37,15 +47,23 @@ def first_problem(error: ValidationError, model: type[BaseModel]) -> str:
         message = problem["msg"].removeprefix("Value error, ").rstrip(".")
         return f"{key + ': ' if key else ''}{message}."
     shown = json.dumps(value, default=str)
-    return f"key '{key}' is {shown if len(shown) < 60 else shown[:57] + '...'}; {_expectations(error, key)}."
+    return f"key '{key}' is {shown if len(shown) < 60 else shown[:57] + '...'}; {_expectations(error, key, model)}."
 
 
-def _expectations(error: ValidationError, key: str) -> str:
+def _expectations(error: ValidationError, key: str, model: type[BaseModel]) -> str:
     """What each branch of a union would have taken, joined."""
-    wanted = [problem["msg"] for problem in error.errors(include_url=False) if _key(problem["loc"]) == key]
-    first, *others = [text.removeprefix("Input should be ") for text in dict.fromkeys(wanted)]
-    first = f"it should be {first}" if wanted[0].startswith("Input") else first[:1].lower() + first[1:]
-    return " or ".join([first, *others])
+    problems = [problem for problem in error.errors(include_url=False) if _key(problem["loc"]) == key]
+    first, *others = dict.fromkeys(_expected(problem, model) for problem in problems)
+    return " or ".join([first, *(text.removeprefix("it should be ") for text in others)])
+
+
+def _expected(problem: ErrorDetails, model: type[BaseModel]) -> str:
+    if problem["type"] in ("model_type", "model_attributes_type"):
+        return f"it should be keys such as {', '.join(_known_keys(model, problem['loc'])[:3])}"
+    if problem["type"] in _WORDS:
+        return f"it should be {_WORDS[problem['type']]}"
+    said = problem["msg"].replace("Input should be", "it should be")
+    return said[:1].lower() + said[1:]
 
 
 def _key(loc: tuple[Any, ...]) -> str:

@@ -24,7 +24,7 @@ BASE = PART + "{id: base, title: the baseline, extends: tiny}\n"
 def load(folder: Path, **files: str) -> Catalogue:
     for name, text in files.items():
         kind = "studies" if name.startswith("study") else "experiments"
-        (folder / kind).mkdir(exist_ok=True)
+        (folder / kind).mkdir(parents=True, exist_ok=True)
         (folder / kind / f"{name}.yaml").write_text(text)
     return load_folders([folder])
 
