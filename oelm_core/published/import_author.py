@@ -13,12 +13,11 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from oelm_core.errors import BadInput
-from oelm_core.formatting import listed
 from oelm_core.published.import_checkpoint import CheckpointCounts, count_checkpoint
 from oelm_core.published.import_log import LogContent, read_log
 from oelm_core.published.import_model import Network, model_section, recognise
 from oelm_core.published.import_names import rate_in_name, recipe_name, seed_in_name
-from oelm_core.published.import_settings import SHAPE, TRAIN, AuthorConfig, known_fields, read_settings
+from oelm_core.published.import_settings import SHAPE, TRAIN, AuthorConfig, known_fields, read_settings, unreadable
 from oelm_core.runs.schema import Misfit, decode
 from oelm_core.small_files import FileKind, read_small_file
 
@@ -149,6 +148,8 @@ def read_folder(path: Path) -> AuthorFolder:
             digest.update(name.encode() + written)
             folder.logs.append(written)
             folder.log = read_log(written, folder.log)
+            if folder.log.odd:
+                folder.notes.append(unreadable(name, "Validation", f"no step or no number in '{folder.log.odd}'"))
     if not (folder.stats or folder.results or folder.log.evals):
         bad = "; ".join(note.removesuffix("; it is left out.") for note in folder.notes)
         raise BadInput(f"{path}: nothing to import; {bad or 'its files hold no timing, no results and no validation'}.")
@@ -200,14 +201,8 @@ def _record(folder: AuthorFolder, name: str, content: dict[str, Any] | None, kin
     if content is None:
         return None
     record, misfits = known_fields(content, kind)
-    _note_misfits(folder, name, misfits)
+    folder.notes += [unreadable(name, key, why) for key, why in misfits.items()]
     return record
-
-
-def _note_misfits(folder: AuthorFolder, name: str, misfits: list[str]) -> None:
-    if misfits:
-        are = "are not what they should be and are" if len(misfits) > 1 else "is not what it should be and is"
-        folder.notes.append(f"{name}: {listed(misfits)} {are} left out.")
 
 
 def _read_checkpoint(folder: AuthorFolder) -> None:
@@ -226,10 +221,12 @@ def _gather_settings(folder: AuthorFolder, config: dict[str, Any] | None, in_res
     sources = {"config.json": config, "results.json": in_results, "the checkpoint": in_checkpoint}
     found = []
     for name, content in sources.items():
-        if isinstance(content, dict) and content:
+        if isinstance(content, dict):
             settings, misfits = read_settings(content)
-            _note_misfits(folder, name, misfits)
+            folder.notes += [unreadable(name, key, why) for key, why in misfits.items()]
             found.append(settings)
+        elif content is not None:
+            folder.notes.append(unreadable(name, "config", "it should hold settings"))
     log = folder.log
     found.append(AuthorConfig(seed=log.seed, lr=log.lr, init_method=log.init))
     for one in fields(AuthorConfig):

@@ -8,6 +8,7 @@ import re
 import time
 from dataclasses import dataclass, field
 
+from oelm_core.published.import_settings import one_line
 from oelm_core.runs.schema import MetricLine
 
 _STAMP = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
@@ -42,11 +43,14 @@ class LogContent:
     total: int | None = None
     completed: bool = False
     failed: bool = False
+    odd: str | None = None
+    """The beginning of the first line on a validation that does not say its step and scores."""
 
 
 def read_log(written: bytes, content: LogContent | None = None) -> LogContent:
     """Reads a log on top of an earlier one: a restart that repeats steps replaces them."""
     content = content or LogContent()
+    content.odd = None
     reader = _Reader(content)
     for line in re.split(r"[\r\n]+", written.decode("utf-8", errors="replace")):
         reader.line(line)
@@ -94,6 +98,8 @@ class _Reader:
         elif (found := _BERT_EVAL.search(line)) and self.pending is not None:
             self._eval(self.pending, loss=found[1], accuracy=found[2], f1=found[3])
             self.pending = None
+        elif "Validation - Loss:" in line and self.content.odd is None:
+            self.content.odd = one_line(line)[:60]
 
     def _eval(self, step: int, **values: str | None) -> None:
         scores = {name: float(value) for name, value in values.items() if value is not None}

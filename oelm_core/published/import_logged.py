@@ -19,16 +19,22 @@ from oelm_core.published.import_checkpoint import CheckpointCounts
 from oelm_core.published.import_draft import Draft
 from oelm_core.published.import_model import Network, model_section
 from oelm_core.published.import_names import recipe_name, seed_in_name
-from oelm_core.published.import_settings import SHAPE, TRAIN, AuthorConfig, one_line, read_settings
+from oelm_core.published.import_settings import (
+    OTHER_NAMES,
+    SHAPE,
+    TRAIN,
+    AuthorConfig,
+    one_line,
+    read_settings,
+    unreadable,
+)
 from oelm_core.runs.schema import (
     Evaluated,
     Headline,
     MetricLine,
-    Misfit,
     Result,
     RunState,
     Seconds,
-    check_plain,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +63,7 @@ _PASSED_OVER = {"epoch", "global_step", "step", "t", "kind", "what", "message", 
 _OF_TRAINING = {"loss", "lr", "grad_norm", "train_loss", "step_time", "tokens_per_s"}
 """What a name without a prefix is of."""
 _SETTINGS = {
+    **OTHER_NAMES,
     "per_device_train_batch_size": "batch_size",
     "train_batch_size": "batch_size",
     "num_train_epochs": "num_epochs",
@@ -94,6 +101,10 @@ class LoggedRun:
     name: str = ""
     points: dict[tuple[Part, int], MetricLine] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+    told_by: dict[str, str] = field(default_factory=dict)
+    """Setting -> the file it is from."""
+    file: str = ""
+    """The file that is being read."""
     created: float | None = None
     ended: End = "stopped"
     total: int | None = None
@@ -105,19 +116,33 @@ class LoggedRun:
     digest: Any = field(default_factory=hashlib.sha256)
 
     def add(self, name: str, value: object, step: object, t: float = 0.0, prefix: str = "") -> None:
-        """One number. What is no number, or of a step that no run has, is passed over."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isinstance(step, int):
-            return
-        if not 0 <= step <= MOST_STEPS or abs(value) > 1e300:
-            return
-        t = t if 0 <= t < LAST_TIME else 0.0
+        """One number. What is no number, or of a step that no run has, is left out, and noted if it should be one."""
         part, ours = named(f"{prefix}/{name}" if prefix else name)
         if ours is None or part is None:
             return
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e300:
+            if ours in _OF_TRAINING or ours in METRICS:  # others may be words or pictures
+                self.leave_out(name, "it is not always a number")
+            return
+        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= MOST_STEPS:
+            self.leave_out(name, "its step is not always a whole number")
+            return
+        t = t if 0 <= t < LAST_TIME else 0.0
         line = self.points.setdefault((part, step), MetricLine(step, part, t, {}))
         if len(line.values) < MOST_NAMES:
             line.values[ours] = float(value)
             line.t = line.t or t
+
+    def tell(self, settings: Mapping[str, Any], file: str | None = None) -> None:
+        """Settings, which replace those of the same name."""
+        self.settings |= settings
+        self.told_by |= dict.fromkeys(settings, file or self.file)
+
+    def leave_out(self, key: str, why: str) -> None:
+        """Notes, once, what the file that is being read has under a key and should not."""
+        note = unreadable(self.file, key, why)
+        if note not in self.notes and len(self.notes) < MOST_NAMES:
+            self.notes.append(note)
 
     @property
     def lines(self) -> list[MetricLine]:
@@ -144,26 +169,20 @@ def named(name: str) -> tuple[Part | None, str | None]:
 
 
 def plain_values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that were kept as text, as what they say: "0.001" is a number. What no record can hold is left out."""
-    found: dict[str, Any] = {}
+    """Settings that were kept as text, as what they say: "0.001" is a number."""
+    found = dict(settings)
     for key, value in settings.items():
-        said = value
         if isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?([eE][-+]?\d+)?|true|false|null", value.strip()):
             with contextlib.suppress(ValueError):  # 007 is no number of JSON
-                said = json.loads(value)
-        with contextlib.suppress(Misfit):
-            check_plain(said)
-            found[key] = said
+                found[key] = json.loads(value)
     return found
 
 
 def draft_of(run: LoggedRun, catalogue: Catalogue) -> Draft:
     """The run in our words; nothing is guessed beyond what the names say."""
-    settings = {_SETTINGS.get(key, key): value for key, value in plain_values(run.settings).items()}
-    known, misfits = read_settings(settings)
-    notes = list(run.notes)
-    if misfits:
-        notes.append(f"not what they should be, and left out: {', '.join(one_line(name) for name in misfits)}.")
+    settings = plain_values(run.settings)
+    known, misfits = read_settings(settings, _SETTINGS)
+    notes = [*run.notes, *(unreadable(run.told_by.get(key, run.file), key, why) for key, why in misfits.items())]
     lines = run.lines
     evaluations = [line for line in lines if line.kind == "eval"]
     metric = _headline(run, evaluations, notes)

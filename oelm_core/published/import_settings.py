@@ -7,17 +7,17 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import fields
 
 from oelm_core.runs.recorded_config import MOST, Count, Number
+from oelm_core.runs.schema import Misfit, check_plain, convert
 
 S = TypeVar("S", bound=Struct)
 
 LONGEST = 200
 """Characters kept of a text."""
-_OTHER_NAMES = {
+OTHER_NAMES = {
     "max_lr": "learning_rate",
     "lr": "learning_rate",
     "epochs": "num_epochs",
@@ -70,28 +70,31 @@ TRAIN = (
 )
 
 
-def read_settings(content: Mapping[str, Any]) -> tuple[AuthorConfig, list[str]]:
-    """(the settings, names of those that are not what they should be)."""
-    renamed = {_OTHER_NAMES.get(str(name), str(name)): value for name, value in content.items()}
-    config, misfits = known_fields(renamed, AuthorConfig)
+def read_settings(
+    content: Mapping[str, Any], other_names: Mapping[str, str] = OTHER_NAMES
+) -> tuple[AuthorConfig, dict[str, Misfit]]:
+    """(the settings, those that are not what they should be, by the name they have there)."""
+    there = {other_names.get(name, name): name for name in content}
+    config, misfits = known_fields({ours: content[name] for ours, name in there.items()}, AuthorConfig)
     if config.max_steps is not None and config.max_steps < 1:  # the BERT program's -1: by epochs
         config.max_steps = None
     if config.max_steps is not None:
         config.epochs = None
-    return config, misfits
+    return config, {there[name]: misfit for name, misfit in misfits.items()}
 
 
-def known_fields(content: Mapping[str, Any], kind: type[S]) -> tuple[S, list[str]]:
-    """(a record with what fits, names of the keys that do not): one odd value does not cost the others."""
-    found, misfits = {}, []
+def known_fields(content: Mapping[str, Any], kind: type[S]) -> tuple[S, dict[str, Misfit]]:
+    """(a record with what fits, why the other keys do not): one odd value does not cost the others."""
+    found, misfits = {}, {}
     for one in fields(kind):
         value = content.get(one.encode_name)
         if value is None:
             continue
         try:
-            fitting = msgspec.convert(value, one.type)
-        except (msgspec.ValidationError, RecursionError):
-            misfits.append(one.encode_name)
+            check_plain(value)
+            fitting = convert(value, one.type)
+        except Misfit as misfit:
+            misfits[one.encode_name] = misfit
             continue
         if isinstance(fitting, float) and not math.isfinite(fitting):
             continue  # as good as not said
@@ -99,6 +102,11 @@ def known_fields(content: Mapping[str, Any], kind: type[S]) -> tuple[S, list[str
     return kind(**found), misfits
 
 
+def unreadable(file: str, key: str, why: object) -> str:
+    """The note on one value of a file."""
+    return f"unreadable: {one_line(file)}, {one_line(key)}: {why}; it is left out."
+
+
 def one_line(text: str) -> str:
-    """Without line breaks and control characters, and no longer than a name is."""
-    return re.sub(r"[\s\x00-\x1f\x7f-\x9f]+", " ", text).strip()[:LONGEST]
+    """Without line breaks, control characters and halves of characters, and no longer than a name is."""
+    return re.sub(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]+", " ", text).strip()[:LONGEST]

@@ -52,6 +52,7 @@ def read_tool(folder: Path, kind: str) -> list[LoggedRun]:
 
 def _content(run: LoggedRun, file: Path, kind: FileKind) -> bytes | None:
     """A file's content, which then counts for the fingerprint; None, noted, for one that cannot be read."""
+    run.file = file.name
     try:
         content = read_small_file(file, kind)
     except OSError as error:
@@ -93,14 +94,21 @@ def _read_trainer(folder: Path) -> LoggedRun:
     if _CHECKPOINT.fullmatch(folder.name):
         run.name = folder.parent.name
     state = _json(run, place / TRAINER)
-    history = state.get("log_history")
-    for entry in history if isinstance(history, list) else []:
+    history = state.get("log_history", [])
+    if not isinstance(history, list):
+        run.leave_out("log_history", "it is not a list")
+        history = []
+    for entry in history:
         if not isinstance(entry, dict):
+            run.leave_out("log_history", "one of its entries is not a map")
             continue
         step = entry.get("step")
         if "train_runtime" in entry:  # the summary at the end, whose loss is a mean over all of it
             runtime = entry["train_runtime"]
-            run.seconds = float(runtime) if isinstance(runtime, int | float) else None
+            if isinstance(runtime, int | float):
+                run.seconds = float(runtime)
+            else:
+                run.leave_out("train_runtime", "it is not a number")
             continue
         for name, value in entry.items():
             run.add(name, value, step)
@@ -114,9 +122,11 @@ def _read_trainer(folder: Path) -> LoggedRun:
     run.is_language_model = "CausalLM" in architectures or "LMHead" in architectures
     run.is_encoder = model.get("model_type") in ("bert", "roberta")
     if isinstance(labels := model.get("id2label"), dict):
-        run.settings["num_labels"] = len(labels)
-    run.settings |= {key: value for key, value in model.items() if not isinstance(value, dict | list)}
-    run.settings |= {key: state[key] for key in ("train_batch_size", "num_train_epochs", "max_steps") if key in state}
+        run.tell({"num_labels": len(labels)})
+    run.tell(model)
+    run.tell(
+        {key: state[key] for key in ("train_batch_size", "num_train_epochs", "max_steps") if key in state}, TRAINER
+    )
     weights = beside / "model.safetensors"
     if weights.is_file() and not weights.is_symlink():
         run.counts = count_checkpoint(weights)
@@ -215,11 +225,11 @@ def _wandb_record(run: LoggedRun, kind: int, record: bytes) -> None:
             if not name.startswith("_"):
                 run.add(name, value, step, float(when) if isinstance(when, int | float) else 0.0)
     elif kind == 5:
-        run.settings |= dict(_items(record, 1))
+        run.tell(dict(_items(record, 1)))
     elif kind == 17:
         run.name = wire.text(record, 8) or wire.text(record, 1) or run.name
         for config in wire.parts(record, 4):
-            run.settings |= dict(_items(config, 1))
+            run.tell(dict(_items(config, 1)))
         for start in wire.parts(record, 17):
             run.created = float(wire.integer(start, 1) or 0)
     elif kind == 18:
@@ -265,13 +275,14 @@ def _read_mlflow(folder: Path) -> LoggedRun:
     for name, file in _files_below(folder / "params"):
         written = _content(run, file, "yaml")
         if written is not None:
-            run.settings[name] = written.decode("utf-8", "replace").strip()
+            run.tell({name: written.decode("utf-8", "replace").strip()}, "params")
     for name, file in _files_below(folder / "metrics"):
         for line in (_content(run, file, "log") or b"").splitlines():
             words = line.split()
             try:
                 when, value, step = int(words[0]) / 1000, float(words[1]), int(words[2]) if len(words) > 2 else 0
             except (ValueError, IndexError, OverflowError):
+                run.leave_out(name, "not each line is a time, a number and a step")
                 continue
             run.add(name, value, step, when)
     return run
@@ -317,7 +328,8 @@ def _database_run(
     run.created = start / 1000 if isinstance(start, int) and 0 <= start < 10**14 else None
     run.ended = _STATES.get(str(status), "stopped")
     rows = database.execute("SELECT key, value FROM params WHERE run_uuid = ? ORDER BY key", (number,)).fetchall()
-    run.settings = {key: value for key, value in rows if isinstance(key, str)}
+    run.file = DATABASE
+    run.tell({key: value for key, value in rows if isinstance(key, str)})
     run.digest.update(repr((number, name, status, rows)).encode("utf-8", "replace"))
     for key, value, step, when in database.execute(_POINTS, (number, _MOST_RECORDS)):
         run.digest.update(repr((key, value, step)).encode("utf-8", "replace"))

@@ -188,7 +188,7 @@ def test_a_bad_file_of_the_lab_ends_no_listing(bad, file, kind):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("config.json", '{"epochs": [1], "lr": "a\\nb"}', "config.json: learning_rate and num_epochs are not"),
+        ("config.json", '{"epochs": [1], "lr": "a\\nb"}', "unreadable: config.json, epochs: expected"),
         ("config.json", '{"epochs": ' + "9" * 7_000 + "}", "unreadable: config.json, epochs: a number beyond 64 bits"),
         ("timing_stats.json", "[" * 100_000, "unreadable: timing_stats.json, it is not JSON"),
         ("timing_stats.json", "link", "unreadable: timing_stats.json, it is a link, which is not followed"),

@@ -138,14 +138,22 @@ def test_a_seed_and_a_rate_that_only_the_name_tells_are_said_to_come_from_it(tmp
 
 def test_one_odd_value_does_not_cost_the_rest_of_its_file(tmp_path, catalogue):
     folder = later(tmp_path / "odd", seed=42)
-    config = {**LATER, "num_epochs": [1], "learning_rate": 1e-3, "dataset": "im\ndb", "seed": 42}
+    config = {**LATER, "epochs": [1], "learning_rate": 1e-3, "dataset": "im\ndb", "seed": 42}
     (folder / "config.json").write_text(json.dumps(config))
     (made,) = imported([folder], catalogue, tmp_path / "runs")
     assert made.run.setting("train.lr") == 1e-3
-    assert "config.json: num_epochs is not what it should be and is left out." in made.notes
+    assert "unreadable: config.json, epochs: expected `float | null`, got `array`; it is left out." in made.notes
 
 
-def test_numbers_that_no_program_writes_are_passed_over_in_a_log(tmp_path, catalogue):
+def test_settings_in_results_that_are_none_are_said(tmp_path, catalogue):
+    folder = later(tmp_path / "odd", seed=42)
+    results = json.loads((folder / "results.json").read_text())
+    (folder / "results.json").write_text(json.dumps({**results, "config": [1]}))
+    (made,) = imported([folder], catalogue, tmp_path / "runs")
+    assert "unreadable: results.json, config: it should hold settings; it is left out." in made.notes
+
+
+def test_numbers_that_no_program_writes_are_left_out_of_a_log_and_said(tmp_path, catalogue):
     folder = tmp_path / "GPT-01_x"
     folder.mkdir()
     nines = "9" * 7000
@@ -156,6 +164,7 @@ def test_numbers_that_no_program_writes_are_passed_over_in_a_log(tmp_path, catal
     )
     (made,) = imported([folder], catalogue, tmp_path / "runs")
     assert (made.run.metric_value, made.run.step) == (4.48, 1000)
+    assert any(note.startswith("unreadable: training.log, Validation: no step or no number in") for note in made.notes)
 
 
 # -- the network -------------------------------------------------------------------------------------------------------

@@ -181,6 +181,27 @@ def test_a_score_in_percent_becomes_a_fraction_and_a_test_score_chooses_nothing(
     assert result.test is None
 
 
+def test_a_value_of_the_wrong_kind_is_named_with_its_file(tmp_path: Path) -> None:
+    trainer = tmp_path / "trainer"
+    trainer.mkdir()
+    history = [{"step": 5, "loss": 1.0}, {"step": 6, "loss": "high"}, {"step": [7], "eval_loss": 1.0}, 3]
+    state = {"log_history": [*history, {"train_runtime": "long"}], "num_train_epochs": [1]}
+    (trainer / "trainer_state.json").write_text(json.dumps(state))
+    (trainer / "config.json").write_text('{"hidden_size": [64], "vocab_size": 1' + "0" * 30 + ', "torch_dtype": [1]}')
+    (one,) = imported(trainer, tmp_path / "runs")
+    said = sorted(note.split(":")[1].strip() for note in one.notes if note.startswith("unreadable: trainer_state.json"))
+    keys = ["eval_loss", "log_history", "loss", "num_train_epochs", "train_runtime"]
+    assert said == [f"trainer_state.json, {key}" for key in keys]
+    assert [note for note in one.notes if "config.json" in note] == [
+        "unreadable: config.json, vocab_size: a number beyond 64 bits; it is left out."
+    ]
+    store = mlflow_run(tmp_path / "store")
+    (store / "params" / "epochs").write_text("[1]")
+    (one,) = imported(store, tmp_path / "runs")
+    assert "unreadable: params, epochs: expected `float | null`, got `str`; it is left out." in one.notes
+    assert "unreadable: perplexity, eval/perplexity: not each line is a time, a number and a step" in str(one.notes)
+
+
 @pytest.mark.parametrize(
     "content",
     [
