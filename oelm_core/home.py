@@ -17,7 +17,7 @@ def home() -> Path:
     """
     named = os.environ.get("OELM_HOME")
     if named:
-        return _checked(_expanded(named))
+        return _possible(_checked(_expanded(named)))
     here = Path.cwd() / ".oelm"
     return _checked(here if here.is_dir() else _expanded("~/.oelm"))
 
@@ -46,6 +46,15 @@ def _checked(path: Path) -> Path:
         raise BadInput(f"OELM_HOME {_short(str(path))} is not a folder.")
     if not os.access(path, os.R_OK | os.X_OK):
         raise Refused(f"OELM_HOME {_short(str(path))} cannot be used: you may not read it.")
+    return path
+
+
+def _possible(path: Path) -> Path:
+    """Refused for a folder that is not there and cannot be made."""
+    there = next(folder for folder in (path, *path.parents) if os.path.exists(folder))
+    is_open = os.access(there, os.W_OK | os.X_OK) and os.stat(there).st_mode & 0o222  # root may write in /proc, in vain
+    if there != path and not is_open:
+        raise Refused(f"OELM_HOME {_short(str(path))} cannot be made: you may not write in {_short(str(there))}.")
     return path
 
 

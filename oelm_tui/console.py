@@ -43,6 +43,17 @@ def note(sentence: str) -> None:
     print(f"oelm: {one_line(sentence)}", file=sys.stderr)
 
 
+MOST_NOTES = 10
+
+
+def notes(sentences: Sequence[str], how_to_see: str) -> None:
+    """Remarks of one kind: the first ten, then how many more there are, and how to see one of those."""
+    for sentence in sentences[:MOST_NOTES]:
+        note(sentence)
+    if len(sentences) > MOST_NOTES:
+        note(f"and {len(sentences) - MOST_NOTES:,} more like these; {how_to_see}.")
+
+
 def write_file(path: Path, content: str | bytes) -> None:
     from oelm_core.errors import Refused
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from oelm_tui.console import note
+from oelm_tui.console import notes
 
 if TYPE_CHECKING:
     from oelm_core.config.catalogue import Catalogue
@@ -109,8 +109,7 @@ def catalogue(ctx: typer.Context, presets: Path | None = None, *, warn: bool = F
 
     found = load_catalogue(presets or ctx.find_root().obj)
     if warn:
-        for warning in found.warnings:
-            note(f"skipped {warning}")
+        notes([f"skipped {warning}" for warning in found.warnings], "oelm presets show ID says what is wrong with one")
     return found
 
 

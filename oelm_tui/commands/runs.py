@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oelm_core.formatting import count, duration, metric
+from oelm_core.home import home
 from oelm_tui.commands import completion
 from oelm_tui.commands.options import AsJson, Slurm, Watch, catalogue, single
-from oelm_tui.console import note, print_json, print_once_or_watch, print_table
+from oelm_tui.console import note, notes, print_json, print_once_or_watch, print_table
 from oelm_tui.streams import say
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def runs(
         if as_json:
             print_json([_as_json(run) for run in chosen])
         else:
-            _print(chosen)
+            _print(chosen, state)
 
     print_once_or_watch(show, watch, clear=not as_json)
 
@@ -63,9 +64,12 @@ def _as_json(run: Run) -> dict[str, Any]:
     }
 
 
-def _print(chosen: list[Run]) -> None:
+def _print(chosen: list[Run], state: str | None) -> None:
     if not chosen:
-        note("no runs here yet. Start one with: oelm run PRESET, or see: oelm presets")
+        if state:
+            note(f"no run in {home()} is {state}.")
+        else:
+            note(f"no runs in {home()} yet. Start one with: oelm run PRESET, or see: oelm presets.")
         return
     now = time.time()
     print_table(
@@ -233,8 +237,7 @@ def import_folders(ctx: typer.Context, folders: Annotated[list[Path], typer.Argu
         say(imported.run.id)
         for sentence in imported.notes:
             note(f"{imported.run.id}: {sentence}")
-    for refusal in refusals[:-1]:
-        note(str(refusal))
+    notes([str(refusal) for refusal in refusals[:-1]], "oelm import FOLDER says what is wrong with one")
     if refusals:
         raise refusals[-1]
 

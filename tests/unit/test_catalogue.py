@@ -8,6 +8,7 @@ import pytest
 
 from oelm_core.config.catalogue import Catalogue, load_catalogue, load_folders
 from oelm_core.errors import BadInput, NotFound
+from tests.in_process import oelm
 
 PART = """
 part: tiny
@@ -53,7 +54,7 @@ def test_ids_match_without_regard_to_case(tmp_path: Path) -> None:
         ("{id: x, title: t, extends: 5}", "key 'extends' is 5; it should be a preset's id or a list of ids."),
         ("{id: ../x, title: t, extends: tiny}", "id '../x' should be letters, digits"),
         ("{id: base, title: t, extends: tiny}", "the id is already used in"),
-        ("{id: x, title: t, extends: tiny, seed: one}", "key 'seed' is \"one\"; it should be a valid integer"),
+        ("{id: x, title: t, extends: tiny, seed: one}", "key 'seed' is \"one\"; it should be a whole number."),
     ],
 )
 def test_a_broken_preset_is_one_warning_and_the_rest_still_loads(tmp_path: Path, text: str, sentence: str) -> None:
@@ -142,3 +143,11 @@ def test_an_arms_story_is_not_inherited(tmp_path: Path) -> None:
     silent = load(tmp_path, a=text).experiment("silent")
     assert silent.published is None
     assert silent.about == ""
+
+
+def test_a_thousand_broken_presets_are_ten_lines_and_a_count(tmp_path: Path, monkeypatch) -> None:
+    load(tmp_path / "presets", a=BASE, b="\n---\n".join(f"{{id: x{n}, extends: tiny}}" for n in range(1_000)))
+    monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    *first, last = oelm("presets").err.splitlines()
+    assert len(first) == 10
+    assert last == "oelm: and 990 more like these; oelm presets show ID says what is wrong with one."

@@ -10,6 +10,7 @@ import pytest
 from oelm_core.errors import BadInput, LabError, Refused
 from oelm_core.home import home
 from oelm_tui import cli
+from tests.in_process import oelm
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,20 @@ def test_a_home_that_may_not_be_read_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("OELM_HOME", str(tmp_path))
     with pytest.raises(Refused, match="you may not read it"):
         home()
+
+
+def test_a_home_that_can_never_be_there_is_refused(tmp_path, monkeypatch):
+    tmp_path.chmod(0o555)
+    for named in ("/proc/1/nope", str(tmp_path / "a" / "b")):
+        monkeypatch.setenv("OELM_HOME", named)
+        with pytest.raises(Refused, match="cannot be made: you may not write in /"):
+            home()
+
+
+def test_an_empty_list_names_the_home_and_the_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    assert oelm("runs").err.startswith(f"oelm: no runs in {tmp_path} yet. Start one with")
+    assert oelm("runs", "--state", "failed").err == f"oelm: no run in {tmp_path} is failed.\n"
 
 
 def test_a_home_that_is_not_there_yet_is_fine(tmp_path, monkeypatch):
