@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from oelm_core.devices import torch_builds
 from oelm_core.devices.presence import sign_of_cards
 from oelm_core.devices.torch_builds import CardFacts, TorchFacts
-from oelm_core.errors import BadInput, Refused
+from oelm_core.errors import BadInput, LabError, Refused
 from oelm_core.formatting import size
 from oelm_core.home import home
 
@@ -44,6 +44,8 @@ def examine() -> Iterator[Diagnosis]:
     for check in (_python, _torch, _nvml, _suspects, _leases, _home, _ledger, _cache, _datasets, _slurm, _terminal):
         try:
             yield from check()
+        except LabError as error:  # a home that cannot be used is found by each that needs one
+            yield Diagnosis(check.__name__.strip("_"), "bad", str(error))
         except Exception as error:
             name = check.__name__.strip("_")
             yield Diagnosis(name, "bad", f"the check itself failed: {type(error).__name__}: {error}")

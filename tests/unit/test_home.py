@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from oelm_core.doctor import examine
 from oelm_core.errors import BadInput, LabError, Refused
 from oelm_core.home import home
 from oelm_tui import cli
@@ -57,6 +58,13 @@ def test_a_home_that_can_never_be_there_is_refused(tmp_path, monkeypatch):
         monkeypatch.setenv("OELM_HOME", named)
         with pytest.raises(Refused, match="cannot be made: you may not write in /"):
             home()
+
+
+def test_doctor_says_of_a_bad_home_what_is_wrong_with_it(monkeypatch):
+    monkeypatch.setenv("OELM_HOME", __file__)
+    monkeypatch.setattr("oelm_core.doctor._torch", lambda: ())
+    home_check = next(one for one in examine() if one.name == "home")
+    assert (home_check.grade, home_check.found) == ("bad", f"OELM_HOME {__file__} is not a folder.")
 
 
 def test_an_empty_list_names_the_home_and_the_state(tmp_path, monkeypatch):
