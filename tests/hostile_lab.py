@@ -138,10 +138,14 @@ def is_harmless(line: str) -> bool:
     return not _OBEYED.search(line)
 
 
+BUG = re.compile(r"^oelm: unexpected |cannot be used \(\w+: ", re.MULTILINE)
+"""How an error that nobody foresaw is said, of a command and of a preset; YAML itself says "found unexpected ':'"."""
+
+
 def check(ended: Ended, *expected: str) -> None:
     """No bug, one line a message, nothing that a terminal would obey, and the sound runs are there."""
     said = f"{ended.code} {ended.err[:400]} {ended.out[:200]}"
-    assert "unexpected" not in ended.err, said
+    assert not BUG.search(ended.err), said
     assert ended.code in (0, 2, 3, 4), said
     lines = ended.err.split("\n")
     assert lines.pop() == "", said
@@ -156,7 +160,7 @@ def check(ended: Ended, *expected: str) -> None:
 def check_reading(command: tuple[str, ...]) -> Ended:
     ended = oelm(*command)
     if command[-1] == "--raw":
-        assert "unexpected" not in ended.err, ended.err
+        assert not BUG.search(ended.err), ended.err
         return ended
     check(ended, *(() if command[0] == "logs" else ("good-arm",)))
     if command[0] != "logs":
