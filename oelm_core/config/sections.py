@@ -6,8 +6,17 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
-from pydantic_core import PydanticKnownError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from oelm_core.data import test_source
 from oelm_core.errors import one_line
@@ -59,6 +68,14 @@ class Section(BaseModel):
     """A part of a preset. Unknown keys are errors: a misspelt key must never be silently ignored."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True, protected_namespaces=(), allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """pydantic would take it for 1, and train a single step."""
+        if isinstance(value, bool) and "bool" not in str(cls.model_fields[info.field_name or ""].annotation):
+            raise PydanticCustomError("number", "it should not be true or false")
+        return value
 
 
 class Shape(Section):

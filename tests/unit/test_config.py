@@ -66,6 +66,7 @@ def test_defaults_follow_the_family() -> None:
         ({"baseline": "b", "method": {"unfreeze": 3}}, "is 3; it should be keys such as at, order, every."),
         ({"method": {"freeze": "query"}}, "it should be a list."),
         ({"train": {"compile": "maybe"}}, "it should be true or false."),
+        ({"train": {"batch_size": True}}, "key 'train.batch_size' is true; it should not be true or false."),
         ({"title": "a\nb"}, "title: it should be one line."),
         ({"title": "a\x1b[2J"}, "title: it should have no control characters, and has one in 'a\\x1b[2J'."),
         ({"title": "a" * 3000}, "title: it is too long, 3,000 characters."),
