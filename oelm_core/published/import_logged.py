@@ -122,10 +122,10 @@ class LoggedRun:
             return
         if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e300:
             if ours in _OF_TRAINING or ours in METRICS:  # others may be words or pictures
-                self.leave_out(name, "it is not always a number")
+                self.leave_out(name, "a value is not a number")
             return
         if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= MOST_STEPS:
-            self.leave_out(name, "its step is not always a whole number")
+            self.leave_out(name, "a step is not a whole number")
             return
         t = t if 0 <= t < LAST_TIME else 0.0
         line = self.points.setdefault((part, step), MetricLine(step, part, t, {}))

@@ -282,7 +282,7 @@ def _read_mlflow(folder: Path) -> LoggedRun:
             try:
                 when, value, step = int(words[0]) / 1000, float(words[1]), int(words[2]) if len(words) > 2 else 0
             except (ValueError, IndexError, OverflowError):
-                run.leave_out(name, "not each line is a time, a number and a step")
+                run.leave_out(name, "a line is not a time, a number and a step")
                 continue
             run.add(name, value, step, when)
     return run

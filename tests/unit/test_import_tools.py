@@ -199,7 +199,7 @@ def test_a_value_of_the_wrong_kind_is_named_with_its_file(tmp_path: Path) -> Non
     (store / "params" / "epochs").write_text("[1]")
     (one,) = imported(store, tmp_path / "runs")
     assert "unreadable: params, epochs: expected `float | null`, got `str`; it is left out." in one.notes
-    assert "unreadable: perplexity, eval/perplexity: not each line is a time, a number and a step" in str(one.notes)
+    assert "unreadable: perplexity, eval/perplexity: a line is not a time, a number and a step" in str(one.notes)
 
 
 @pytest.mark.parametrize(
