@@ -219,6 +219,11 @@ def _ledger() -> Iterator[Diagnosis]:
     for place in ledger.breaks:
         fix = "its counts of what was tried are not complete any more; restore the file from a copy if there is one"
         yield Diagnosis("ledger", "warn", f"{ledger.path}: {place}", fix)
+    if ledger.unreadable:
+        others = len(ledger.unreadable) - 1
+        more = f", and {others:,} line{'s' * (others > 1)} more" if others else ""
+        fix = "what it says is not counted; a crash leaves such a line, and so does a newer version"
+        yield Diagnosis("ledger", "warn", f"{ledger.unreadable[0]}{more}", fix)
     if not ledger.breaks:
         yield Diagnosis("ledger", "good", f"{len(ledger.events)} events in {ledger.path}, the chain is whole")
 

@@ -17,7 +17,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -85,6 +85,8 @@ class Ledger(NamedTuple):
     path: Path
     events: list[LedgerEvent]
     breaks: list[str]
+    unreadable: Sequence[str] = ()
+    """Lines that are no event, each with its reason: torn, or of a kind that this version does not know."""
 
     def of(self, *kinds: EventKind) -> Iterator[LedgerEvent]:
         return (event for event in self.events if event.event in kinds)
@@ -216,11 +218,15 @@ def read_ledger(root: Path | None = None) -> Ledger:
         lines.pop()
     events: list[LedgerEvent] = []
     breaks: list[str] = []
+    unreadable: list[str] = []
     seen: set[str] = set()
     last = ""
     for number, line in enumerate(lines, 1):
-        event = _decoded(line)
-        if event is not None:
+        try:
+            event = decode(line, LedgerEvent)
+        except Misfit as misfit:  # it stays in the chain
+            unreadable.append(f"unreadable: {NAME}, line {number}, {misfit}")
+        else:
             events.append(event)
             if event.before != last and event.before not in seen:
                 breaks.append(_place(number))
@@ -230,7 +236,7 @@ def read_ledger(root: Path | None = None) -> Ledger:
         breaks.append(
             f"the last line that was written is gone: line {len(lines)} was changed, or lines after it removed"
         )
-    return Ledger(path, events, breaks)
+    return Ledger(path, events, breaks, unreadable)
 
 
 def _place(number: int) -> str:
@@ -238,11 +244,3 @@ def _place(number: int) -> str:
     if number == 1:
         return "lines before line 1 were removed"
     return f"line {number - 1} was changed, or lines between it and line {number} were removed"
-
-
-def _decoded(line: bytes) -> LedgerEvent | None:
-    """None for a torn line, or one of a kind that this version does not know; both stay in the chain."""
-    try:
-        return decode(line, LedgerEvent)
-    except Misfit:
-        return None

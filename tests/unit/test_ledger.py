@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from oelm_core import doctor
 from oelm_core.runs import ledger
 from oelm_core.runs.ledger import LedgerEnd, LedgerEvent, about_run, append, ledger_path, read_ledger
 from oelm_core.runs.schema import RunRecord
@@ -36,7 +37,7 @@ def test_lines_are_kept_in_order_with_when_and_by_whom(tmp_path: Path) -> None:
 
 def test_it_stands_beside_the_folder_of_runs(tmp_path: Path) -> None:
     assert ledger_path(tmp_path / "runs") == tmp_path / "ledger.jsonl"
-    assert read_ledger(tmp_path / "runs") == (tmp_path / "ledger.jsonl", [], [])
+    assert read_ledger(tmp_path / "runs") == (tmp_path / "ledger.jsonl", [], [], [])
 
 
 def _write_many(root: Path, name: str) -> None:
@@ -64,6 +65,17 @@ def test_a_torn_last_line_is_left_and_the_next_stands_on_its_own(tmp_path: Path)
     write(tmp_path, "b")
     assert names(tmp_path) == ["a", "b"]
     assert read_ledger(tmp_path).breaks == []
+
+
+def test_a_line_that_is_no_event_is_named_by_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    write(tmp_path / "runs", "a")
+    with open(tmp_path / "ledger.jsonl", "ab") as file:
+        file.write(b'{"event": [1]}\n{\n')
+    (said, chain) = doctor._ledger()
+    assert said.found.startswith("unreadable: ledger.jsonl, line 2, event: expected `str`, got `array`")
+    assert said.found.endswith(", and 1 line more")
+    assert chain.found.startswith("1 events")
 
 
 @pytest.mark.parametrize(
