@@ -222,7 +222,8 @@ def _documents_of(file: Path, kind: str) -> Iterator[Document]:
         if content is None:
             continue
         if not isinstance(content, dict):
-            raise BadInput(f"{file}: expected keys such as id and title, found {type(content).__name__}.")
+            found = "a list" if isinstance(content, list) else "a single value"
+            raise BadInput(f"{file}: expected keys such as id and title, found {found}.")
         own_kind = "part" if "part" in content else kind
         name = content.get("part" if own_kind == "part" else "id")
         if not isinstance(name, str):

@@ -75,7 +75,8 @@ def test_a_command_that_names_a_broken_preset_is_told_why(tmp_path: Path) -> Non
     [
         ("a: [1", "is not valid YAML"),
         ("a: 1\na: 2", "key 'a' appears twice"),
-        ("- 1", "expected keys such as id and title, found list"),
+        ("- 1", "expected keys such as id and title, found a list."),
+        ("hello", "expected keys such as id and title, found a single value."),
         ("title: t", "key 'id' is missing"),
         ("id: 5", "key 'id' is missing or not text"),
     ],

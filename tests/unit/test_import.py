@@ -23,6 +23,7 @@ from oelm_core.runs.metrics_file import read_metrics
 from oelm_core.runs.schema import Result, Seconds
 from oelm_core.runs.store import list_runs
 from oelm_tui import cli
+from tests.in_process import oelm
 
 
 @pytest.fixture(scope="module")
@@ -288,3 +289,14 @@ def test_a_folder_whose_only_file_cannot_be_read_says_which_and_why(tmp_path, na
     with pytest.raises(BadInput, match=r"nothing to import; unreadable") as refused:
         read_folder(tmp_path / "out")
     assert said in str(refused.value)
+
+
+def test_many_folders_that_cannot_be_imported_are_ten_lines_a_count_and_the_last(tmp_path, monkeypatch):
+    monkeypatch.setenv("OELM_HOME", str(tmp_path / "home"))
+    for number in range(30):
+        (tmp_path / "out" / f"{number:02}").mkdir(parents=True)
+        (tmp_path / "out" / f"{number:02}" / "results.json").write_text("[]")
+    ended = oelm("import", str(tmp_path / "out"))
+    lines = ended.err.splitlines()
+    assert (ended.code, len(lines)) == (2, 12)
+    assert lines[10] == "oelm: and 19 more like these; oelm import FOLDER says what is wrong with one."
