@@ -91,24 +91,27 @@ def print_table(
     from oelm_core.plain_text import visible
 
     out, cells = console(), [[visible(cell) for cell in row] for row in rows]
-    widths = {name: max([cell_len(name), *(cell_len(row[at]) for row in cells)]) for at, name in enumerate(columns)}
+    widths = {name: max(map(cell_len, (name, *(row[at] for row in cells)))) for at, name in enumerate(columns)}
     shown = _fitting(list(columns), widths, drop, out.width)
     rest = sum(widths[name] + 2 for name in shown[:-1])
     widths[shown[-1]] = max(min(widths[shown[-1]], out.width - rest), 0)
+    layout = [(columns.index(name), widths[name], name in right) for name in shown]
 
     def line(row: Sequence[str]) -> str:
         parts = []
-        for name in shown:
-            text, width = row[columns.index(name)], widths[name]
-            if cell_len(text) > width:
+        for at, width, to_the_right in layout:
+            text = row[at]
+            taken = cell_len(text)
+            if taken > width:
                 text = set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
-            padding = " " * (width - cell_len(text))
-            parts.append(padding + text if name in right else text + padding)
+                taken = cell_len(text)
+            padding = " " * (width - taken)
+            parts.append(padding + text if to_the_right else text + padding)
         return "  ".join(parts).rstrip()
 
     out.print(Text(line(columns), style="bold"), overflow="ignore", no_wrap=True, crop=False)
-    for row in cells:
-        out.print(Text(line(row)), overflow="ignore", no_wrap=True, crop=False)
+    for row in cells:  # plain, and rich would take most of the time that thousands of them need
+        print(line(row))
 
 
 def _fitting(columns: list[str], widths: dict[str, int], drop: Sequence[str], room: int) -> list[str]:

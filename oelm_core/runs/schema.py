@@ -652,8 +652,8 @@ def convert(content: Any, kind: type[R]) -> R:
 
 MOST_DEEP = 32
 """Lists and maps inside one another: more than any record has."""
-_LONG = re.compile(rb"[0-9]{19}")
-"""What may be a whole number beyond 64 bits."""
+_LONG = re.compile(rb"-[0-9]{19}|[0-9]{20}")
+"""What may be a whole number beyond 64 bits. Times in nanoseconds have 19 digits, and are none."""
 _HALF = re.compile("[\ud800-\udfff]")
 """Half of a character: no Unicode text has one, and none can be written."""
 

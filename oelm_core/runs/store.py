@@ -108,7 +108,7 @@ def list_runs(root: Path | None = None) -> list[Run]:
         raise Refused(f"cannot list the runs in {root}: {error.strerror}.") from None
     by = observer()
     _recall(root)
-    runs = [read_run(RunFolder(root / name), by) for name in names]
+    runs = [_known(f"{root}/{name}") or read_run(RunFolder(root / name), by) for name in names]
     _keep(root, [run for run in runs if run.state in FINAL and _remembered[run.path].final is run])
     return sorted(runs, key=lambda run: (run.created, run.id), reverse=True)
 
@@ -195,7 +195,7 @@ def read_run(folder: RunFolder, by: Observer | None = None) -> Run:
     """One run, read again only where its files changed."""
     path = str(folder.path)
     memory = _remembered.setdefault(path, _Remembered())
-    marks = mark(f"{path}/{RunRecord.FILE}"), mark(f"{path}/{RunState.FILE}")
+    marks = _marks(path)
     if memory.final is not None and marks == memory.marks:
         return memory.final
     if memory.run is None or marks[0] != memory.marks[0]:
@@ -221,6 +221,16 @@ def read_run(folder: RunFolder, by: Observer | None = None) -> Run:
     if over:
         memory.run = memory.headline = None  # thousands of configurations are not worth their memory
     return run
+
+
+def _known(path: str) -> Run | None:
+    """A run that is over, as it was read before: by far the most of a long list, and nothing is built for them."""
+    memory = _remembered.get(path)
+    return memory.final if memory is not None and memory.final is not None and memory.marks == _marks(path) else None
+
+
+def _marks(path: str) -> tuple[Mark | None, Mark | None]:
+    return mark(f"{path}/{RunRecord.FILE}"), mark(f"{path}/{RunState.FILE}")
 
 
 def _assemble(
