@@ -182,7 +182,7 @@ def _finding(
     """A finding about a setting, with what settles it."""
     presets = one.preset or one.name, other.preset or other.name
     first, second = one.recipe or one.config, other.recipe or other.config
-    if settings_of(first)[name] == settings_of(second)[name]:
+    if SETTINGS[name].read(first) == SETTINGS[name].read(second):
         settle: str | None = f"oelm run {' '.join(presets)}"  # the presets themselves do not differ in it
     else:
         settle = (controls or ControlPresets()).find(name, first, second, presets)

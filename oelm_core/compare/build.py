@@ -92,7 +92,8 @@ def build_comparison(
         names = [f"{key.dataset} ({key.metric}, {key.model})" for key in arms_of]
         footnotes.append(f"Not compared across: {listed(names)} are separate tables.")
     declared = study.contrasts if study else None
-    made = [_group(key, arms, catalogue, asked, declared) for key, arms in arms_of.items()]
+    controls = ControlPresets(catalogue)
+    made = [_group(key, arms, controls, asked, declared) for key, arms in arms_of.items()]
     together = study or _study_of(evidence, catalogue)
     planned = _planned_comparisons(together, catalogue) if together else None
     groups = _one_command(_adjusted([group for group, _ in made], planned))
@@ -148,7 +149,7 @@ class _Table:
 def _group(
     key: GroupKey,
     arms: list[ArmEvidence],
-    catalogue: Catalogue,
+    controls: ControlPresets,
     asked: str | None,
     declared: Sequence[tuple[str, str]] | None,
 ) -> tuple[Group, dict[tuple[str, str], Estimate]]:
@@ -184,7 +185,7 @@ def _group(
         tuple(
             sort_findings(
                 [
-                    *_audit(arms, pairs, ablations, key.metric, basis, ControlPresets(catalogue)),
+                    *_audit(arms, pairs, ablations, key.metric, basis, controls),
                     *_without_examples(against, estimates),
                 ]
             )

@@ -6,6 +6,7 @@ differs" needs seeds, and is what `contrast` answers: seeds x examples, both dra
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 import statistics
@@ -99,12 +100,12 @@ class Estimate:
 
     def p(self, null: float = 0.0) -> float | None:
         """Two-sided."""
-        from scipy.special import stdtr
-
         if self.error is None:
             return None
         if self.error == 0:
             return 1.0 if self.value == null else 0.0
+        from scipy.special import stdtr
+
         return 2 * float(stdtr(self.df, -abs(self.value - null) / self.error))
 
 
@@ -385,9 +386,7 @@ def _between(values: Sequence[float]) -> list[float]:
 
 
 def _rank_p(baseline: Sequence[float], arm: Sequence[float], shift: float) -> float:
-    from scipy.stats import rankdata
-
-    ranks = [float(one) for one in rankdata([*baseline, *(one - shift for one in arm)])]
+    ranks = _ranks([*baseline, *(one - shift for one in arm)])
     k, middle = len(arm), len(arm) * (len(ranks) + 1) / 2
     seen = abs(sum(ranks[-k:]) - middle)
     ways = list(itertools.combinations(ranks, k)) if math.comb(len(ranks), k) <= 20_000 else None
@@ -396,6 +395,12 @@ def _rank_p(baseline: Sequence[float], arm: Sequence[float], shift: float) -> fl
 
         return float(mannwhitneyu([one - shift for one in arm], list(baseline), method="asymptotic").pvalue)
     return sum(abs(sum(way) - middle) >= seen - 1e-9 for way in ways) / len(ways)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Of each among all, from 1; equal ones share the mean of theirs."""
+    ordered = sorted(values)
+    return [(bisect.bisect_left(ordered, one) + bisect.bisect_right(ordered, one) + 1) / 2 for one in values]
 
 
 @dataclass(frozen=True)
@@ -448,15 +453,17 @@ class Disagreement:
 
 def mcnemar(only_baseline: int, only_arm: int, n: int) -> Disagreement:
     """Under no difference each disagreement is a fair coin; Clopper and Pearson's interval inverts that test."""
-    from scipy.stats import binomtest
+    from scipy.special import bdtr, betaincinv  # scipy.stats has both, and takes a second to load
 
     differing = only_baseline + only_arm
     if not differing:
         return Disagreement(n, 0, 0, 1.0, (0.0, 0.0))
-    test = binomtest(only_arm, differing, 0.5)
-    low, high = test.proportion_ci(LEVEL)
+    p = min(1.0, 2 * float(bdtr(min(only_baseline, only_arm), differing, 0.5)))
+    tail = (1 - LEVEL) / 2
+    low = float(betaincinv(only_arm, only_baseline + 1, tail)) if only_arm else 0.0
+    high = float(betaincinv(only_arm + 1, only_baseline, 1 - tail)) if only_baseline else 1.0
     ends = ((2 * low - 1) * differing / n, (2 * high - 1) * differing / n)
-    return Disagreement(n, only_baseline, only_arm, float(test.pvalue), ends)
+    return Disagreement(n, only_baseline, only_arm, p, ends)
 
 
 def mcnemar_range(wrong_baseline: int, wrong_arm: int, n: int) -> tuple[float, float, int | None]:
@@ -466,12 +473,12 @@ def mcnemar_range(wrong_baseline: int, wrong_arm: int, n: int) -> tuple[float, f
     the difference of their errors, and at most everywhere that either is wrong.
     """
     import numpy as np
-    from scipy.stats import binom
+    from scipy.special import bdtr
 
     net = abs(wrong_baseline - wrong_arm)
     most = min(wrong_baseline + wrong_arm, 2 * n - wrong_baseline - wrong_arm)
     disagreements = np.arange(max(net, 1), max(most, net, 1) + 1, 2)
-    p = np.minimum(1.0, 2 * binom.cdf((disagreements - net) // 2, disagreements, 0.5))
+    p = np.minimum(1.0, 2 * bdtr((disagreements - net) // 2, disagreements, 0.5))
     significant = disagreements[p < 0.05]
     return float(p.min()), float(p.max()), int(significant[-1]) if len(significant) else None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -205,6 +206,16 @@ def test_ranks_are_tested_as_scipy_does(values, k):
     assert rank_test(baseline, arm).p == pytest.approx(reference)
 
 
+@given(st.lists(st.integers(0, 3), min_size=4, max_size=8), st.integers(1, 3))
+@settings(max_examples=30, deadline=None)
+def test_equal_scores_share_their_ranks_as_in_scipy(values, k):
+    baseline, arm = [float(v) for v in values[k:]], [float(v) for v in values[:k]]
+    ranks = stats.rankdata([*baseline, *arm])
+    away = [abs(sum(way) - k * (len(ranks) + 1) / 2) for way in itertools.combinations(ranks, k)]
+    seen = abs(sum(ranks[-k:]) - k * (len(ranks) + 1) / 2)
+    assert rank_test(baseline, arm).p == pytest.approx(sum(one >= seen - 1e-9 for one in away) / len(away))
+
+
 def test_a_run_that_diverged_is_the_worst_and_opens_the_interval():
     baseline, arm = [1.70, 1.71, 1.72, 1.73, 1.74], [1.60, 1.61, 1.62, math.inf, math.inf]
     found = rank_test(baseline, arm)
@@ -233,6 +244,17 @@ def test_mcnemar_of_ten_to_two_is_the_binomial_tail():
     by_hand = 2 * sum(math.comb(12, k) for k in range(3)) / 2**12
     assert mcnemar(10, 2, 100).p == pytest.approx(by_hand)
     assert mcnemar(0, 0, 100).p == 1.0
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+@settings(max_examples=60, deadline=None)
+def test_mcnemar_is_the_binomial_test_of_scipy(only_baseline, only_arm):
+    assume(only_baseline + only_arm)
+    found, differing = mcnemar(only_baseline, only_arm, 200), only_baseline + only_arm
+    reference = stats.binomtest(only_arm, differing, 0.5)
+    assert found.p == pytest.approx(reference.pvalue)
+    ends = [(2 * end - 1) * differing / 200 for end in reference.proportion_ci(0.95)]
+    assert list(found.interval) == pytest.approx(ends, abs=1e-9)
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
