@@ -15,12 +15,14 @@ BYTES  := -@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1
 demo: $(VENV)/.installed
 	$(BIN)/oelm demo
 
+# For two cores: about one worker waits at any time, for Slurm, a terminal or a process. Each takes up to 1 GB.
+WORKERS ?= 3
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 # Without the tests that start several ranks, a Slurm or a terminal.
 test-quick: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not slurm"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow and not slurm"
 
 # One process and two ranks on another torch: make test-torch TORCH="torch==2.6.0"
 test-torch: $(VENV)/.installed-test

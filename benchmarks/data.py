@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -111,6 +110,8 @@ def our_preparation(documents: int, workers: int) -> Calls:
 def datasets_map(documents: int, workers: int) -> Calls:
     """What a script does: `Dataset.map` with the fast tokenizer, batched, in as many processes."""
     os.environ["RAYON_NUM_THREADS"] = str(workers)
+    import datasets  # late: pandas comes with it
+
     datasets.disable_progress_bars()
     texts = documents_of(documents)
     tokenizer = byte_level_tokenizer(texts)

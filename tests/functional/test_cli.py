@@ -16,6 +16,7 @@ from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.ledger import LedgerEvent, append
 from oelm_core.runs.schema import RunState
 from oelm_tui import cli
+from tests import in_process
 from tests.functional.oelm import Oelm
 from tests.golden.demo import demo_comparison
 from tests.run_factory import experiment, write_run
@@ -24,6 +25,12 @@ from tests.run_factory import experiment, write_run
 @pytest.fixture
 def oelm(tmp_path: Path) -> Oelm:
     return Oelm(tmp_path / "home")
+
+
+@pytest.fixture
+def lab_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For commands that load torch, which this process may have already."""
+    monkeypatch.setenv("OELM_HOME", str(tmp_path / "home"))
 
 
 def test_presets_as_json_have_the_contracts_keys(oelm: Oelm) -> None:
@@ -35,16 +42,16 @@ def test_presets_as_json_have_the_contracts_keys(oelm: Oelm) -> None:
     assert not [name for name in by_id if name.startswith("gpt-medium")]
 
 
-def test_showing_a_preset_counts_its_parameters_without_a_download(oelm: Oelm) -> None:
-    shown = oelm.json("presets", "show", "gpt-02")
+def test_showing_a_preset_counts_its_parameters_without_a_download(lab_of_this_process: None) -> None:
+    shown = json.loads(in_process.oelm("presets", "show", "gpt-02", "--json").out)
     assert shown["parameters"]["total"] == 44_896_768
     assert shown["parameters"]["frozen"] == 3_145_728
     assert sum(part["total"] for part in shown["parameters"]["by_component"].values()) == 44_896_768
     assert shown["method"]["from"] == "gaussian"
 
 
-def test_showing_a_preset_for_people_names_the_published_result(oelm: Oelm) -> None:
-    text = oelm("presets", "show", "sst2-oelm").stdout
+def test_showing_a_preset_for_people_names_the_published_result(lab_of_this_process: None) -> None:
+    text = in_process.oelm("presets", "show", "sst2-oelm").out
     assert re.search(r"frozen +14,174,208", text)
     assert re.search(r"accuracy +91.28 %", text)
     assert "the best accuracy is given as 91.28 %, but the run's own curve has 91.42 %" in " ".join(text.split())
