@@ -22,10 +22,12 @@ _SEPARATE = (
 # queries, its key, its value; then the next group).
 _ONE_AFTER_THE_OTHER = ("c_attn", "Wqkv", "qkv_proj", "qkv")
 _BY_GROUPS = ("query_key_value", "in_proj")
+# Attention whose fused weight has an order of its own.
+_OTHER_ORDER = ("CodeGenAttention", "MiniMaxLightningAttention")
 # The output is looked for in the attention module first, then beside it (BERT keeps it in attention.output.dense).
 _OUTPUTS = ("o_proj", "out_proj", "out_lin", "output.dense", "dense", "c_proj", "Wo", "proj", "o")
 _HEADS = ("heads", "num_attention_heads", "num_heads", "n_heads", "n_head")
-_KEY_HEADS = ("num_kv_heads", "num_key_value_heads")
+_HEAD_DIMS = ("head_dim", "head_size", "attention_head_size")
 _HINT = "use an encoder or a decoder of transformers, or this project's GPT."
 
 # Submodules that a peer method or an extra brings along; never part of the network proper.
@@ -156,10 +158,14 @@ def _separate(parts: _Parts, heads: int, where: str) -> tuple[Projection, ...]:
 def _fused(module: nn.Module, parts: _Parts, heads: int, where: str) -> tuple[Projection, ...]:
     (owner,) = parts.modules
     width = Projection(owner, heads).out_features
-    shared = _key_heads(module, heads)
-    head_dim, rest = divmod(width, heads + 2 * shared)
-    if rest or heads % shared:
-        raise BadInput(f"{where}: {heads} heads with {shared} keys and values do not divide its {width} rows.")
+    if type(module).__name__ in _OTHER_ORDER:
+        raise BadInput(
+            f"{where}: {type(module).__name__} keeps query, key and value in an order that is not known here."
+        )
+    head_dim = _number(module, _HEAD_DIMS, own=True) or width // (3 * heads)
+    shared = (width // head_dim - heads) // 2  # keys, and as many values, are what the queries leave
+    if shared < 1 or heads % shared or width != (heads + 2 * shared) * head_dim:
+        raise BadInput(f"{where}: {heads} heads of {head_dim} with their keys and values do not make its {width} rows.")
     each = heads // shared
     if parts.by_groups:
         order = [(group * (each + 2), each) for group in range(shared)]
@@ -172,13 +178,6 @@ def _fused(module: nn.Module, parts: _Parts, heads: int, where: str) -> tuple[Pr
     bias = getattr(module, "q_bias", None)  # DeBERTa's first version: its key has none
     apart = (bias,) if isinstance(bias, nn.Parameter) else ()
     return Projection(owner, heads, q, apart), Projection(owner, shared, k), Projection(owner, shared, v)
-
-
-def _key_heads(module: nn.Module, heads: int) -> int:
-    """How many keys the heads of a fused attention share."""
-    if getattr(module, "multi_query", None) is True and _number(module, ("num_kv_heads",), own=True) is None:
-        return 1  # GPTBigCode
-    return _number(module, _KEY_HEADS) or heads
 
 
 def _number(module: nn.Module, names: tuple[str, ...], *, own: bool = False) -> int | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModel
 
 from oelm_core import Method, apply, verify
 from oelm_core.errors import BadInput
@@ -103,11 +104,21 @@ def test_one_side_of_a_fused_weight_can_be_frozen_alone(freeze: tuple[str, ...],
     assert again.census.frozen == sum(again.census.by_component[name].total for name in ("query", "key"))
 
 
+def test_how_many_share_a_key_is_read_off_the_weight() -> None:
+    """A configuration may carry a number that its network does not use."""
+    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 4, "vocab_size": 8, "num_key_value_heads": 2}
+    model = AutoModel.from_config(AutoConfig.for_model("gpt2", **sizes))
+    assert attention_layers(model)[0].key_heads == 4
+
+
 def test_what_cannot_be_done_is_refused_in_a_sentence() -> None:
     with pytest.raises(BadInput, match=r"GPT2Attention: method\.extras needs query and key in weights of their own"):
         apply(build("GPT-2"), Method.model_validate({"extras": {"qk_bias": True}, "freeze": ["query"]}))
     with pytest.raises(BadInput, match=r"64 rows of length 32 cannot all be orthogonal"):
         apply(build("Qwen3"), Method(init="global-qr"))
+    codegen = AutoConfig.for_model("codegen", n_embd=32, n_layer=1, n_head=4, rotary_dim=4, vocab_size=8)
+    with pytest.raises(BadInput, match="CodeGenAttention keeps query, key and value in an order that is not known"):
+        apply(AutoModel.from_config(codegen), FREEZE)  # four groups of queries, values, keys
     with pytest.raises(BadInput, match="Linear: no attention with query, key and value"):
         apply(torch.nn.Linear(2, 2), FREEZE)
     with pytest.raises(BadInput, match="use peft on your model"):
