@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from oelm_core.config.sections import Extras as Extras
+    from oelm_core.config.sections import Unfreeze as Unfreeze
     from oelm_core.method.apply import Method as Method
     from oelm_core.method.apply import OelmCallback as OelmCallback
     from oelm_core.method.apply import Report as Report
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from oelm_core.report.rows import load_runs as load_runs
 
 _HOMES = {
+    "Extras": "oelm_core.config.sections",
+    "Unfreeze": "oelm_core.config.sections",
     "Method": "oelm_core.method.apply",
     "OelmCallback": "oelm_core.method.apply",
     "Report": "oelm_core.method.apply",

@@ -158,17 +158,23 @@ class UnfreezeSchedule:
     @classmethod
     def of(cls, experiment: Experiment, layers: int, total_steps: int | None = None) -> UnfreezeSchedule | None:
         """The schedule of an experiment, or None; refused when a layer would start past the end of training."""
-        unfreeze = experiment.method.unfreeze
-        if unfreeze is None:
+        if experiment.method.unfreeze is None:
             return None
         total = total_steps or experiment.train.max_steps
         if total is None:
             raise BadInput(f"{experiment.id}: method.unfreeze needs the number of steps; give train.max_steps.")
-        starts = unfreezing_starts(unfreeze, chosen_layers(experiment.method, layers), total)
+        return cls.of_method(experiment.method, layers, total, experiment.id)
+
+    @classmethod
+    def of_method(cls, method: Method, layers: int, total: int, where: str) -> UnfreezeSchedule | None:
+        unfreeze = method.unfreeze
+        if unfreeze is None:
+            return None
+        starts = unfreezing_starts(unfreeze, chosen_layers(method, layers), total)
         late = [layer for layer, start in starts.items() if start >= total]
         if late:
             raise BadInput(
-                f"{experiment.id}: method.unfreeze lets layer {late[0]} go at step {starts[late[0]]}, "
+                f"{where}: method.unfreeze lets layer {late[0]} go at step {starts[late[0]]}, "
                 f"but training ends at step {total}; start earlier or make `every` smaller."
             )
         return cls(starts, unfreeze.warmup)
