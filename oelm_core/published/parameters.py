@@ -31,11 +31,8 @@ def count_parameters(experiment: Experiment, keep: bool = True) -> Count:
     Arms that differ only in data or rates are counted once; the answer only changes with the code. `keep=False` writes
     nothing.
     """
-    alike = (experiment.model, experiment.data.classes, experiment.method.model_copy(update={"name": ""}))
-    name = hashlib.sha256(f"{_code()} {alike!r}".encode()).hexdigest()[:16]
-    path = home() / "cache" / "census" / f"{name}.json"
-    kept = read_record(path, Count, follow=True)
-    if kept is not None and kept.total:
+    kept = kept_count(experiment)
+    if kept is not None:
         return kept
     from oelm_core.method.census import census_of  # late: counting needs torch, which this room must not load
 
@@ -43,11 +40,24 @@ def count_parameters(experiment: Experiment, keep: bool = True) -> Count:
     counted = Count(found.total or 0, found.trainable or 0, found.frozen or 0)
     try:
         if keep:
+            path = _kept_in(experiment)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_record(path, counted)
     except OSError:
         pass  # a home that cannot be written only costs the time to count again
     return counted
+
+
+def kept_count(experiment: Experiment) -> Count | None:
+    """What was counted before, without loading anything."""
+    kept = read_record(_kept_in(experiment), Count, follow=True)
+    return kept if kept is not None and kept.total else None
+
+
+def _kept_in(experiment: Experiment) -> Path:
+    alike = (experiment.model, experiment.data.classes, experiment.method.model_copy(update={"name": ""}))
+    name = hashlib.sha256(f"{_code()} {alike!r}".encode()).hexdigest()[:16]
+    return home() / "cache" / "census" / f"{name}.json"
 
 
 @functools.cache

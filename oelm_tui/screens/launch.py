@@ -81,10 +81,15 @@ def cost_of(request: CostRequest) -> CostAnswer:
     """Reads earlier runs and looks for the data, so it is done in a thread."""
     from oelm_core.data.look import words_on
     from oelm_core.estimate import estimate
+    from oelm_core.published.parameters import kept_count
 
     runs = [view.run for view in request.views]
     paces = {view.id: view.pace for view in request.views if view.pace}
     answer = CostAnswer(request, {one.id: estimate(one, runs, request.on, paces) for one in request.experiments})
+    for one in request.experiments:
+        cost = answer.costs[one.id]
+        if cost.parameters is None and (count := kept_count(one)) is not None:  # a decoder: presets' cards count it
+            answer.costs[one.id] = replace(cost, parameters=count.total, frozen=count.frozen)
     if request.place is not None:
         from oelm_core.scaling import outlook
 

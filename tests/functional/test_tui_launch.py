@@ -10,14 +10,17 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
+from oelm_core.config.catalogue import load_catalogue
 from oelm_core.estimate import estimate
 from oelm_core.launch import local
 from oelm_core.launch.request import LaunchRequest, RunRequest
+from oelm_core.published.parameters import count_parameters
 from oelm_core.runs.schema import PeakMemory, Result
 from oelm_core.runs.store import Run
 from oelm_tui.launch_form import LaunchForm, would_wait
+from oelm_tui.render.launch import cost_lines
 from oelm_tui.screens.explained import help_lines
-from oelm_tui.screens.launch import Launch
+from oelm_tui.screens.launch import CostRequest, Launch, cost_of
 from oelm_tui.snapshots.cards import owner_of
 from tests.functional.tui_lab import cards, catalogue, drive, press, said, settle, text_of, wait_until
 from tests.run_factory import write_run
@@ -69,6 +72,17 @@ def test_the_form_shows_recipe_cost_and_the_headless_command(lab):
         assert "oelm run sst2-oelm --seeds 42,43 --set train.lr=3e-5" in text_of(app)
 
     drive(lab, script)
+
+
+def test_the_form_shows_the_parameters_of_a_decoder_once_they_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    arm = load_catalogue().experiments["llama-tinystories-oelm"]
+    asked = CostRequest((arm,), "cpu")
+    assert cost_of(asked).costs[arm.id].parameters is None
+    counted = count_parameters(arm)
+    cost = cost_of(asked).costs[arm.id]
+    assert (cost.parameters, cost.frozen) == (counted.total, counted.frozen)
+    assert any(f"{counted.total:,}" in text for line in cost_lines(cost, 80) for text, _ in line)
 
 
 @pytest.mark.parametrize(
