@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from oelm_core.errors import BadInput, LabError, NotFound, Refused
 from oelm_core.launch import device_request, lease
+from oelm_core.runs.evaluations import Answer
+from oelm_core.runs.schema import Misfit, decode
 from oelm_core.runs.store import Run
+
+A = TypeVar("A", bound=Answer)
 
 
 def refuse_imported(run: Run, purpose: str) -> None:
@@ -34,6 +39,21 @@ def take_card(device: str, run: str) -> lease.Lease | None:
     if taken is None:
         raise Refused(f"GPU {names[0]} is used by {busy.run if busy else 'another run'}; name another card, or cpu.")
     return taken
+
+
+def answer_of(command: list[str], environment: dict[str, str], kind: type[A], process: str) -> A:
+    """What the process says last, once it has ended; Ctrl-C ends it too. `process`: scores."""
+    ended = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    lines = ended.stdout.strip().splitlines()
+    try:
+        answer = decode(lines[-1].encode(), kind) if lines else None
+    except Misfit:
+        answer = None
+    if answer is None:
+        raise_silence(process, ended.stderr, ended.returncode)
+    if answer.error is not None:
+        raise_answer(answer.error, answer.code)
+    return answer
 
 
 def raise_answer(error: str, code: int) -> NoReturn:

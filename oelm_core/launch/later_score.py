@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from oelm_core.errors import BadInput
 from oelm_core.launch import finished, spawn
 from oelm_core.runs.evaluations import ScoreAnswer
-from oelm_core.runs.schema import Misfit, decode
 from oelm_core.runs.store import Run
 
 
@@ -28,23 +26,7 @@ def score_later(
         command += [f"--split={split}"] if split else []
         command += ["--again"] if again else []
         command += [f"--set={text}" for text in settings]
-        ended = subprocess.run(
-            command, env=spawn.environment(kind, cards, None), stdin=subprocess.DEVNULL, capture_output=True, text=True
-        )
+        return finished.answer_of(command, spawn.environment(kind, cards, None), ScoreAnswer, "scores")
     finally:
         if held:
             held.release()
-    return _answer(ended)
-
-
-def _answer(ended: subprocess.CompletedProcess[str]) -> ScoreAnswer:
-    lines = ended.stdout.strip().splitlines()
-    try:
-        answer = decode(lines[-1].encode(), ScoreAnswer) if lines else None
-    except Misfit:
-        answer = None
-    if answer is None:
-        finished.raise_silence("scores", ended.stderr, ended.returncode)
-    if answer.error is not None:
-        finished.raise_answer(answer.error, answer.code)
-    return answer

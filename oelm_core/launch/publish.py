@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ from oelm_core.launch import finished, spawn
 from oelm_core.report.model_card import model_card
 from oelm_core.runs.evaluations import PublishAnswer
 from oelm_core.runs.folder import remove_tree
-from oelm_core.runs.schema import Misfit, decode
 from oelm_core.runs.store import Run
 
 if TYPE_CHECKING:
@@ -42,15 +40,4 @@ def publish(run: Run, to: Path, catalogue: Catalogue) -> PublishAnswer:
 
 def _write(run: Run, draft: Path) -> PublishAnswer:
     command = finished.process_of("publish", f"--run-folder={run.folder.path}", f"--to={draft}")
-    environment = spawn.environment("cpu", [], None)
-    ended = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    lines = ended.stdout.strip().splitlines()
-    try:
-        answer = decode(lines[-1].encode(), PublishAnswer) if lines else None
-    except Misfit:
-        answer = None
-    if answer is None:
-        finished.raise_silence("writes the weights", ended.stderr, ended.returncode)
-    if answer.error is not None:
-        finished.raise_answer(answer.error, answer.code)
-    return answer
+    return finished.answer_of(command, spawn.environment("cpu", [], None), PublishAnswer, "writes the weights")

@@ -30,12 +30,18 @@ TAIL = 4_000_000
 _STEP_FILE = re.compile(r"^step-(\d+)\.json$")
 
 
-class ScoreAnswer(Struct, kw_only=True):
-    """What the process that scores a finished run answers: a score, new or kept from before, or why there is none."""
+class Answer(Struct, kw_only=True, omit_defaults=True):
+    """What a process that works on finished runs says to the command that began it."""
 
     error: str | None = None
+    """Why there is nothing else."""
     code: int = 0
     """Exit code of the command."""
+
+
+class ScoreAnswer(Answer):
+    """A score, new or kept from before."""
+
     scored: bool = False
     """Whether it was scored now."""
     kept: LaterScore | None = None
@@ -46,11 +52,9 @@ class ScoreAnswer(Struct, kw_only=True):
     """Those of this run."""
 
 
-class PublishAnswer(Struct, kw_only=True, omit_defaults=True):
-    """What the process that writes a run's network for others answers."""
+class PublishAnswer(Answer):
+    """A network was written for others."""
 
-    error: str | None = None
-    code: int = 0
     step: int = 0
     """Of the checkpoint."""
     network: str = ""
@@ -59,15 +63,13 @@ class PublishAnswer(Struct, kw_only=True, omit_defaults=True):
     """Who can load the folder: transformers alone, or oelm_core."""
 
 
-class GeneratedPiece(Struct, kw_only=True, omit_defaults=True):
+class GeneratedPiece(Answer):
     """A line of the process that continues a prompt: a run begins (`step`), some of its text, or an error, the last."""
 
     run: str = ""
     step: int | None = None
     text: str = ""
     note: str = ""
-    error: str | None = None
-    code: int = 0
 
 
 def read_samples(path: Path, most: int) -> list[Sample]:

@@ -10,12 +10,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oelm_core.data import hub
-from oelm_core.errors import BadInput, LabError
+from oelm_core.errors import BadInput
 from oelm_core.runs.evaluations import GeneratedPiece
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.schema import RunRecord, encode
-from oelm_core.training.supervision import guard
+from oelm_core.training.answering import answer, send
 
 if TYPE_CHECKING:
     from transformers import TextStreamer
@@ -35,15 +33,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=42)
     asked = parser.parse_args(arguments)
     folders = [RunFolder(path) for path in asked.run_folder]
-    guard(folders[0])
-    records = [folder.read(RunRecord) for folder in folders]
-    hub.prepare_for(*(record.config if record else {} for record in records))
-    try:
+
+    def write_all() -> None:
         for folder in folders:
             write(folder, asked.prompt, asked.length, asked.temperature, asked.top_k, asked.seed)
-    except LabError as error:
-        _send(GeneratedPiece(error=str(error), code=error.exit_code))
-    return 0
+
+    return answer(folders, write_all)
 
 
 def write(folder: RunFolder, prompt: str, length: int | None, temperature: float, top_k: int, seed: int) -> None:
@@ -64,7 +59,7 @@ def write(folder: RunFolder, prompt: str, length: int | None, temperature: float
     positions = int(getattr(model.config, "max_position_embeddings", 0) or ids.shape[1] + (length or USUAL))
     if ids.shape[1] >= positions:
         raise BadInput(f"--prompt has {ids.shape[1]} tokens; {folder.id} can hold {positions} with its answer.")
-    _send(GeneratedPiece(run=folder.id, step=found.step, note=_note(tokenizer, ids, positions, length)))
+    send(GeneratedPiece(run=folder.id, step=found.step, note=_note(tokenizer, ids, positions, length)))
     settings: dict[str, Any] = {"do_sample": False}
     if temperature > 0:
         settings = {"do_sample": True, "temperature": temperature, "top_k": top_k or int(model.config.vocab_size)}
@@ -99,14 +94,9 @@ def _streamer(run: str, tokenizer: Any) -> TextStreamer:
 
         def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
             if text:
-                _send(GeneratedPiece(run=run, text=text))
+                send(GeneratedPiece(run=run, text=text))
 
     return Sender(tokenizer, skip_special_tokens=True)
-
-
-def _send(piece: GeneratedPiece) -> None:
-    sys.stdout.buffer.write(encode(piece) + b"\n")
-    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ import sys
 import time
 from pathlib import Path
 
-from oelm_core.data import hub
-from oelm_core.errors import BadInput, LabError
+from oelm_core.errors import BadInput
 from oelm_core.runs import ledger
 from oelm_core.runs.evaluations import ScoreAnswer, later_scores
 from oelm_core.runs.folder import RunFolder, replace_file
-from oelm_core.runs.schema import LaterScore, Predictions, RunRecord, encode
-from oelm_core.training.supervision import StopRequest, guard
+from oelm_core.runs.schema import LaterScore, Predictions, encode
+from oelm_core.training.answering import answer
+from oelm_core.training.supervision import StopRequest
 
 SETTABLE = ("data.text", "data.label", "data.labels")
 """What of a run's settings other text may have otherwise: the names of its columns and labels."""
@@ -32,15 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[])
     asked = parser.parse_args(arguments)
     folder = RunFolder(asked.run_folder)
-    guard(folder)
-    run = folder.read(RunRecord)
-    hub.prepare_for(run.config if run else {})
-    try:
-        answer = score(folder, asked.data, asked.split, asked.again, asked.set)
-    except LabError as error:
-        answer = ScoreAnswer(error=str(error), code=error.exit_code)
-    print(encode(answer).decode(), flush=True)
-    return answer.code
+    return answer([folder], lambda: score(folder, asked.data, asked.split, asked.again, asked.set))
 
 
 def score(folder: RunFolder, data: str, split: str | None, again: bool, settings: list[str]) -> ScoreAnswer:

@@ -9,12 +9,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from oelm_core.data import hub
-from oelm_core.errors import LabError, refusing
+from oelm_core.errors import refusing
 from oelm_core.runs.evaluations import PublishAnswer
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.schema import RunRecord, encode
-from oelm_core.training.supervision import guard
+from oelm_core.training.answering import answer
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,15 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--to", required=True, type=Path)
     asked = parser.parse_args(arguments)
     folder = RunFolder(asked.run_folder)
-    guard(folder)
-    run = folder.read(RunRecord)
-    hub.prepare_for(run.config if run else {})
-    try:
-        answer = publish(folder, asked.to)
-    except LabError as error:
-        answer = PublishAnswer(error=str(error), code=error.exit_code)
-    print(encode(answer).decode(), flush=True)
-    return answer.code
+    return answer([folder], lambda: publish(folder, asked.to))
 
 
 def publish(folder: RunFolder, to: Path) -> PublishAnswer:

@@ -12,7 +12,7 @@ from oelm_core.errors import BadInput, NotFound
 from oelm_core.runs.evaluations import best_predictions, later_scores
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Result, RunState
-from oelm_core.training import later_score
+from oelm_core.training import answering, later_score
 from oelm_core.training.supervision import StopRequest
 from oelm_core.training.worker import train_run
 from tests.functional.oelm import Oelm
@@ -126,7 +126,7 @@ def test_a_run_without_its_checkpoint_or_not_finished_is_refused(run: RunFolder,
 
 
 def test_what_the_process_says_of_an_error_reaches_the_command(run: RunFolder, home: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(later_score, "guard", lambda folder: None)
+    monkeypatch.setattr(answering, "guard", lambda folder: None)
     monkeypatch.setenv("OELM_HOME", str(home))
     assert later_score.main([f"--run-folder={run.path}", f"--data={home / 'nothing.tsv'}"]) == BadInput.exit_code
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
