@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from rich.cells import cell_len
@@ -128,12 +129,9 @@ def chosen(views: Sequence[RunView], query: Query, sort: str, descending: bool) 
     if sort in ("created", "age", ""):
         return found if descending or not sort else found[::-1]
     key: Callable[[RunView], Any] = _SORT_KEYS.get(sort, lambda view: view.run.preset.lower())
-    values = list(map(key, found))
-    if None in values:
-        last = [view for view, value in zip(found, values, strict=True) if value is None]
-        found = [view for view, value in zip(found, values, strict=True) if value is not None]
-        return sorted(found, key=key, reverse=descending) + last
-    return sorted(found, key=key, reverse=descending)
+    valued = [(view, value) for view in found if (value := key(view)) is not None]
+    last = [view for view in found if key(view) is None] if len(valued) < len(found) else []
+    return [view for view, _ in sorted(valued, key=itemgetter(1), reverse=descending)] + last
 
 
 _SORT_KEYS: dict[str, Callable[[RunView], Any]] = {

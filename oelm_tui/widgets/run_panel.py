@@ -185,9 +185,10 @@ class RunPanel(Vertical):
         if tab == "config":
             text.show(config_lines(view, self._snapshot.catalogue, self._snapshot.baseline_of(view), width))
         elif detail is None:
-            text.show([[("reading", "faint")]])
             if tab in ("curves", "system"):
                 self.query_one(CurveChart).show(below="reading")
+            else:
+                text.show([[("reading", "faint")]])
         elif tab in ("curves", "system"):
             self._draw(detail)
         elif tab == "reason":

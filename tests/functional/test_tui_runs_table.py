@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from textual.screen import Screen
 
 from oelm_core.config import override
 from oelm_core.runs.schema import Notes
@@ -15,6 +16,7 @@ from oelm_tui.snapshots.columns import shape_of_loss
 from oelm_tui.snapshots.sampler import LabSampler
 from oelm_tui.text import LazyRows, Row
 from oelm_tui.widgets.row_table import lay_out
+from oelm_tui.widgets.runs_table import RunsTable
 from tests.functional.tui_lab import catalogue, drive, press, run_id, sources, text_of, wait_until
 from tests.run_factory import write_run
 
@@ -146,3 +148,22 @@ def test_a_loss_is_drawn_from_its_first_record_to_its_last(tmp_path):
     assert loss_curve(shape)[-1] == "▁"
     assert loss_curve(()) == ""
     assert shape_of_loss(tmp_path / "none") == ()
+
+
+def test_a_letter_that_finds_the_same_runs_draws_none_of_them_and_lays_out_nothing(lab, monkeypatch):
+    drawn, laid_out = [], []
+    draw, arrange = RunsTable.render_line, Screen._refresh_layout
+    monkeypatch.setattr(RunsTable, "render_line", lambda table, y: drawn.append(y) or draw(table, y))
+    monkeypatch.setattr(Screen, "_refresh_layout", lambda *a, **k: laid_out.append(a) or arrange(*a, **k))
+
+    async def script(app, pilot):
+        await press(pilot, "slash", *"seed:4")
+        assert len(app.screen.runs_table.keys) == 0
+        drawn.clear()
+        laid_out.clear()
+        await press(pilot, *"999")
+        assert app.screen.runs_table.query_text == "seed:4999"
+        assert not drawn
+        assert not laid_out
+
+    drive(lab, script)
