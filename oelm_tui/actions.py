@@ -121,14 +121,12 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("dismiss", "escape,q,f", "Back", "Back from the full log", where="full_log", group="Log", hint=7),
     Action("go", "ctrl+s,f5", "Launch", "Start what the right side shows", where="launch", group="Launch"),
-    Action("copy", "ctrl+y", "Copy command", "Copy the headless command", where="launch", group="Launch"),
+    Action("copy", "ctrl+y", "Copy", "Copy the headless command", where="launch", group="Launch"),
     Action("choose_device", "space", "Device", "Choose the device; cards add up", where="launch", group="Launch"),
     Action("complete", "tab", "Complete", "Complete a setting's key or value", where="settings", group="Launch"),
     Action("dismiss", "escape,q", "Back", "Back, starting nothing", where="launch", group="Launch"),
-    Action(
-        "turn(-1)", "left", "Previous table", "Previous data set or model", where="compare", group="Compare", hint=1
-    ),
-    Action("turn(1)", "right", "Next table", "Next data set or model", where="compare", group="Compare", hint=2),
+    Action("turn(-1)", "left", "Previous", "Previous data set or model", where="compare", group="Compare", hint=1),
+    Action("turn(1)", "right", "Next", "Next data set or model", where="compare", group="Compare", hint=2),
     Action("part(1)", "tab", "Next part", "Result, curves or fairness", where="compare", group="Compare", hint=3),
     Action("other_pair", "o", "Other arms", "Bring in the arms not shown", where="compare", group="Compare"),
     Action("baseline", "b", "Baseline", "Take the next arm as the baseline", where="compare", group="Compare"),
@@ -180,8 +178,13 @@ def bindings(*places: str) -> list[BindingType]:
 
 
 def hints(*places: str, readonly: bool = False) -> list[Action]:
-    """What the footer shows, most important first."""
-    shown = [action for place in places for action in actions_of(place, readonly) if action.hint]
+    """What the footer shows, most important first; not what a key would do, had an earlier place not taken it."""
+    taken: set[str] = set()
+    shown: list[Action] = []
+    for place in places:
+        here = list(actions_of(place, readonly))
+        shown += [action for action in here if action.hint and action.keys.split(",")[0] not in taken]
+        taken.update(key for action in here for key in action.keys.split(","))
     return sorted(shown, key=lambda action: action.hint)
 
 

@@ -124,9 +124,11 @@ def _study_of(evidence: Sequence[Evidence], catalogue: Catalogue) -> Study | Non
 def _nothing(evidence: Sequence[Evidence], study: ComparedStudy | None) -> str:
     """Why there is no table, in a sentence, and what to do about it."""
     where = f"study {study.id}" if study else "these runs"
-    states = Counter(e.run.state_and_reason for e in evidence)
-    found = listed([f"{count} {state}" for state, count in states.items()]) or "none of it has run"
     hint = f" Start it with: oelm study {study.id}." if study else ""
+    if not evidence:
+        return f"nothing to compare{f' in {where}' if study else ''}: none of it has run yet.{hint}"
+    states = Counter(e.run.state_and_reason for e in evidence)
+    found = listed([f"{count} {state}" for state, count in states.items()])
     return f"nothing to compare in {where}: no run has a result; {found}.{hint}"
 
 

@@ -67,6 +67,7 @@ def system_quantities(detail: Detail) -> list[Quantity]:
     table = detail.columns["system"]
     names = [name for name in table.columns if name not in ("step", "t")]
     order = {"util": "device use (%)", "memory": "device memory"}
+    order |= {"cpu": "processor use (% of a core)", "host_memory": "host memory"}
     names.sort(key=lambda name: (list(order).index(name) if name in order else len(order), name))
     return [Quantity("system", name, order.get(name, name)) for name in names]
 

@@ -31,7 +31,7 @@ DEVICE_COLUMNS = (
 
 def device_rows(machine: Machine | None, names: dict[str, str]) -> list[Row]:
     rows = [
-        Row("auto", {"name": "auto", "who": ("the first card nobody uses, else wait", "faint")}),
+        Row("auto", {"name": "auto", "who": ("the next free card", "faint")}),
         Row("cpu", {"name": "cpu", "who": (f"{machine.here.cpu.cores if machine else '?'} cores", "faint")}),
     ]
     if machine is None:

@@ -41,9 +41,8 @@ def curve_caption(arms: Sequence[Arm], name: str, names: Sequence[str], log_y: b
     of = f"seed {min(seeds)}" if len(seeds) == 1 else "one seed an arm"
     if most > 1:
         of = f"{most} seeds: mean, least to greatest"
-    following = names[(names.index(name) + 1) % len(names)]
-    turn = [f"v {_title(following)}"] if len(names) > 1 else []
-    return "  ".join([of, *turn, f"g {'linear' if log_y else 'log'}"])
+    turn = [f"v {_title(name)} {names.index(name) + 1}/{len(names)}"] if len(names) > 1 else []
+    return "  ".join([of, *turn, f"g {'log' if log_y else 'linear'}"])
 
 
 def _title(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +12,7 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.screen import Screen
 
-from oelm_core.data.sets import set_title
 from oelm_core.report import FORMATS, format_of_file, render
-from oelm_tui import glyphs
 from oelm_tui.actions import bindings, hints
 from oelm_tui.render.comparison import (
     answer_lines,
@@ -26,7 +25,7 @@ from oelm_tui.render.comparison import (
 from oelm_tui.render.seed_curves import arm_curves, curve_caption, curve_names
 from oelm_tui.screens.dialogs import Form
 from oelm_tui.snapshots.background import BackgroundThread
-from oelm_tui.snapshots.comparing import Compared, CompareRequest, Page, compare, pages
+from oelm_tui.snapshots.comparing import Compared, CompareRequest, Page, compare, pages, title_of
 from oelm_tui.text import wrapped
 from oelm_tui.widgets.bars import ActionTabs, Hints, TabBar
 from oelm_tui.widgets.curve_chart import CurveChart
@@ -115,6 +114,7 @@ class Compare(Screen[None]):
         self.compared = None
         self._title()
         self.query_one("#results", ScrollLines).show([[("computing", "faint")]])
+        self.query_one(CurveChart).show(below="computing")
         self.thread.ask(CompareRequest(self._pages[self._place], self._baseline, snapshot))
 
     def _failed(self, error: Exception) -> None:
@@ -160,9 +160,7 @@ class Compare(Screen[None]):
     def _title(self) -> None:
         group = self.group
         place = f"{self._place + 1}/{len(self._pages)}" if len(self._pages) > 1 else ""
-        name = (
-            f"{set_title(group.dataset)} {glyphs.signs.dot} {group.model}" if group else self._pages[self._place].title
-        )
+        name = title_of(group.dataset, group.model) if group else self._pages[self._place].title
         base = f"   baseline {group.baseline}" if group and group.baseline else ""
         bar = self.query_one(ActionTabs)
         turns = ("turn(-1)", "turn(1)") if place and self.size.width >= 80 else ()  # narrow: the footer says how
@@ -172,8 +170,7 @@ class Compare(Screen[None]):
 
     def _show_hints(self) -> None:
         """Only of keys that do something here: turning where there are several tables, parts where they are tabs."""
-        idle = {"quit"}
-        idle |= set() if len(self._pages) > 1 else {"turn(-1)", "turn(1)"}
+        idle = set() if len(self._pages) > 1 else {"turn(-1)", "turn(1)"}
         idle |= set() if self.has_class("-narrow") else {"part(1)"}
         bar = self.query_one(Hints)
         shown = [action for action in hints("compare", "app") if action.name not in idle]
@@ -190,7 +187,8 @@ class Compare(Screen[None]):
         if compared is None:
             return
         if group is None:
-            results.show([[(compared.problem or "nothing to compare", "bad")]])
+            words = compared.problem or "nothing to compare"
+            results.show(wrapped(words, max(40, results.size.width), "bad", indent=""))
             fairness.show([])
             self.query_one(CurveChart).show()
             return
@@ -291,7 +289,7 @@ class Compare(Screen[None]):
             self.app.say("there is nothing to export yet", bad=True)
             return
         page = self._pages[self._place]
-        name = (page.study or page.title).replace(" ", "-").replace(",", "").replace("/", "-")[:50]
+        name = re.sub(r"[^\w.]+", "-", page.study or page.title)[:50]
 
         def save(answer: dict[str, str] | None) -> None:
             if answer is not None:

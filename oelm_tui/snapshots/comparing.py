@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from oelm_core.data.sets import set_title
 from oelm_core.errors import LabError
+from oelm_tui import glyphs
 from oelm_tui.snapshots.run_view import RunView
 from oelm_tui.snapshots.sampler import LabSnapshot
 
@@ -64,7 +66,11 @@ def pages(snapshot: LabSnapshot, presets: Sequence[str], runs: Sequence[str]) ->
     groups: dict[tuple[str, str, str], list[str]] = {}
     for view in views:
         groups.setdefault(group_key(view), []).append(view.id)
-    return [Page(f"{data} {model}", None, tuple(ids[:MOST])) for (_, data, model), ids in groups.items()]
+    return [Page(title_of(data, model), None, tuple(ids[:MOST])) for (_, data, model), ids in groups.items()]
+
+
+def title_of(dataset: str, model: str) -> str:
+    return f"{set_title(dataset)} {glyphs.signs.dot} {model}"
 
 
 def _with_baseline(preset: str, catalogue: Catalogue) -> set[str]:

@@ -13,7 +13,7 @@ from textual.reactive import reactive
 
 from oelm_tui import glyphs
 from oelm_tui.actions import Action, actions_of, owner_of
-from oelm_tui.text import Line, Span
+from oelm_tui.text import Line, Span, fit
 from oelm_tui.widgets.lines import Lines
 
 
@@ -41,8 +41,9 @@ class Header(Lines):
             parts.append((9, (words, "bad")))
         if self.readonly:
             parts.append((7, ("read-only", "wait")))
-        if self.problem:
-            parts.append((8, (self.problem, "bad")))
+        if self.problem:  # narrow: without the explanation after its colon
+            words = self.problem if width >= 100 else self.problem.partition(":")[0]
+            parts.append((8, (words, "bad")))
         while len(parts) > 1 and len(" OELM ") + sum(cell_len(text) + 3 for _, (text, _) in parts) - 2 > width:
             parts.remove(min(parts, key=lambda part: part[0]))
         for number, (_, part) in enumerate(parts):
@@ -98,6 +99,8 @@ class TabBar(Lines):
         room = width - names - 1
         for text, role in self.lead:
             if cell_len(text) > room:
+                if not line and room > 0:  # the first words say what this is
+                    line = fit((f"{text.rstrip()} ", role), room)
                 break
             line.append((text, role))
             room -= cell_len(text)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from oelm_tui.render.comparison import fairness_lines, result_lines
 from oelm_tui.render.seed_curves import arm_curves, curve_caption
+from oelm_tui.screens import compare as compare_screen
 from oelm_tui.screens.compare import Compare
+from oelm_tui.snapshots import comparing
 from oelm_tui.widgets.lines import ScrollLines
 from tests.functional.tui_lab import drive, press, run_id, said, settle, text_of, wait_until
 from tests.golden.demo import demo_comparison
@@ -136,11 +139,11 @@ def test_one_page_of_comparison_has_nothing_to_turn_and_several_say_how(lab):
         await compare(app, pilot)
         assert "1/2" in text_of(app)
         for bar in (text_of(app).splitlines()[0], text_of(app).splitlines()[-1]):
-            assert "← Previous table" in bar
-            assert "→ Next table" in bar
+            assert "← Previous" in bar
+            assert "→ Next" in bar
         await press(pilot, "escape", "space", "up", "up", "space", "c")
         await compared(app, pilot)
-        assert "Previous table" not in text_of(app)
+        assert "Previous" not in text_of(app)
 
     drive(lab, script)
 
@@ -257,5 +260,41 @@ def test_a_mistake_of_ours_while_exporting_is_said(lab, monkeypatch):
         await compare(app, pilot)
         await press(pilot, "e", "enter")
         await wait_until(pilot, lambda: "this did not work: RuntimeError: made up" in said(app))
+
+    drive(lab, script)
+
+
+def test_while_it_is_computed_the_title_is_the_one_that_stays_and_no_curve_is_missed(lab, monkeypatch):
+    asked = threading.Event()
+    monkeypatch.setattr(compare_screen, "compare", lambda request: asked.wait(20) and comparing.compare(request))
+
+    async def script(app, pilot):
+        await pilot.press("c")
+        await wait_until(pilot, lambda: text_of(app).count("computing") == 2)  # result and curves
+        title = text_of(app).splitlines()[0].partition(" 2/2")[0]
+        asked.set()
+        await compared(app, pilot)
+        assert text_of(app).splitlines()[0].startswith(title)
+        await press(pilot, "e")
+        assert app.screen.query_one("#file").value == "compare-TinyStories-gpt-medium-512.md"
+
+    drive(lab, script)
+
+
+def test_a_preset_that_never_ran_says_so_in_full_on_sixty_columns(lab):
+    async def script(app, pilot):
+        await press(pilot, "1")
+        app.screen.turn_to_preset("arm/mnli-baseline")
+        await press(pilot, "c")
+        await wait_until(pilot, lambda: "none of it has run yet." in " ".join(text_of(app).split()))
+
+    drive(lab, script, size=(60, 20))
+
+
+def test_the_line_under_the_curves_says_what_is_shown_not_what_the_key_would_bring(lab):
+    async def script(app, pilot):
+        await compare(app, pilot)
+        assert "v validation accuracy 1/" in text_of(app)
+        assert "g linear" in text_of(app)
 
     drive(lab, script)

@@ -12,6 +12,7 @@ from oelm_core import notify
 from oelm_core.launch import local
 from oelm_tui.screens.dialogs import Confirm
 from oelm_tui.screens.launch import Launch
+from oelm_tui.widgets.bars import Header
 from oelm_tui.widgets.devices import DeviceStrip
 from tests.functional import tui_lab
 from tests.functional.tui_lab import change, drive, press, run_id, said, settle, sources, text_of, wait_until
@@ -134,3 +135,35 @@ def test_the_full_log_has_its_hints_and_a_click_does_what_they_say(lab):
         assert app.focused.placeholder.startswith("search")
 
     drive(lab, script, (80, 24))
+
+
+def test_no_hint_promises_what_its_key_does_not_do_there(lab):
+    async def script(app, pilot):
+        await press(pilot, "f")
+        assert "q Quit" not in text_of(app)  # it goes back
+        await press(pilot, "q")
+        assert "q Quit" in text_of(app).splitlines()[-1]
+
+    drive(lab, script)
+
+
+@pytest.mark.parametrize("arms", [["mnli-baseline"], ["mnli-baseline", "mnli-oelm", "sst2-baseline", "sst2-oelm"]])
+def test_the_launch_form_says_what_it_launches_on_sixty_columns(lab, arms):
+    async def script(app, pilot):
+        app.push_screen(Launch(arms, None))
+        await settle(pilot)
+        assert text_of(app).startswith(" Launch mnli-baseline")
+
+    drive(lab, script, size=(60, 20))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_silent_disk_is_said_beside_what_needs_a_look(lab, width):
+    async def script(app, pilot):
+        app.screen.query_one(Header).problem = "no update for 9 s: the disk or the network is not responding"
+        await settle(pilot)
+        top = text_of(app).splitlines()[0]
+        assert "1 needs a look" in top
+        assert "no update for 9 s" in top
+
+    drive(lab, script, size=(width, 20))
