@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import bert, data, gpt, loop, ranks, scaling, screen
+from benchmarks import bert, data, estimate, gpt, loop, ranks, scaling, screen
 from benchmarks.claims import ClaimSection, claim_lines, markdown, not_judged
 from oelm_core.bench.report import Effort, choose, measure
 from oelm_core.errors import LabError
@@ -24,6 +24,7 @@ SUBJECTS: dict[str, Callable[[Effort], ClaimSection]] = {
     "ranks": ranks.measure,
     "tui": screen.measure,
     "scaling": scaling.measure,
+    "estimate": estimate.measure,
 }
 
 

@@ -12,18 +12,15 @@ from oelm_core.config import Experiment, build_experiment
 from oelm_core.config.limits import known_examples, steps_in_epochs
 from oelm_core.devices.card import device_kind
 from oelm_core.errors import LabError
-from oelm_core.method.flops import StepSizes, expected
 from oelm_core.method.parameter_count import parameters
 from oelm_core.runs.schema import Result
 from oelm_core.runs.store import Run
+from oelm_core.step_work import bytes_needed, flops_per_step
 
 CLOSE = 4.0
 """Steps whose work differs by at most this factor reach about the same FLOPs a second."""
 JUDGED_BY = 5
 """So many of the newest runs are looked at."""
-FLOAT = 4
-ADAM = 2 * FLOAT
-"""Adam's two moments of a trained weight."""
 
 
 @dataclass(frozen=True)
@@ -54,45 +51,9 @@ def estimate(
     usable = [run for run in runs if device_kind(run.devices) == on and not run.imported]
     step_times = {run.id: found for run in usable if (found := _step_time(run, (paces or {}).get(run.id))) is not None}
     same = [run for run in usable if alike(run, experiment)]
-    steps, steps_from = _steps(experiment, same)
+    steps, steps_from = steps_of(experiment, same)
     seconds = _time(experiment, steps, same, [run for run in usable if run.id in step_times], step_times, on)
     return Cost(steps, steps_from, *seconds, *_memory(experiment, same, on), *parameters(experiment))
-
-
-# -- by arithmetic on the preset --------------------------------------------------------------------------------------
-
-
-def flops_per_step(experiment: Experiment, length: int | None = None) -> float | None:
-    """Of one optimiser step, every sequence at full length unless said; None where the preset has no shape."""
-    shape, data, train = experiment.model.shape, experiment.data, experiment.train
-    if shape is None:
-        return None
-    network = shape.model_dump(exclude={"positions"})
-    sizes = StepSizes(**network, batch=train.batch_size, length=length or data.max_length)
-    frozen = {"query", "key"} <= set(experiment.method.freeze) and experiment.method.layers == "all"
-    classifier = data.classes is not None
-    return float(sum(expected(sizes, frozen=frozen, classifier=classifier).values()) * train.accumulate)
-
-
-def bytes_needed(experiment: Experiment) -> float | None:
-    """Weights, gradients, Adam's moments, and what the backward pass keeps of a full batch, all in fp32.
-
-    Kept per token and layer: about 8 rows of d_model (both norms and what enters them, query, key, value, the mixed
-    values) and 2 of d_ff (around the activation); with checkpoint_activations of one layer at a time, and of the others
-    what enters them. Logits are left out (they are made in chunks), and so are the room
-    that torch and a driver take for themselves and the attention weights that a slow kernel would keep.
-    """
-    count, frozen = parameters(experiment)
-    shape = experiment.model.shape
-    if count is None or frozen is None or shape is None:
-        return None
-    weights = count * FLOAT + (count - frozen) * (FLOAT + ADAM)
-    tokens = experiment.train.batch_size * experiment.data.max_length
-    of_layer = 8 * shape.d_model + 2 * shape.d_ff
-    rows = shape.layers * of_layer
-    if experiment.train.checkpoint_activations:
-        rows = shape.layers * shape.d_model + of_layer
-    return float(weights + tokens * rows * FLOAT)
 
 
 # -- by earlier runs --------------------------------------------------------------------------------------------------
@@ -107,7 +68,8 @@ def _step_time(run: Run, pace: float | None) -> float | None:
     return None
 
 
-def _steps(experiment: Experiment, alike: Sequence[Run]) -> tuple[int | None, str]:
+def steps_of(experiment: Experiment, alike: Sequence[Run]) -> tuple[int | None, str]:
+    """(steps, what they are known by): by the recipe, by runs of the same model, data and batch, by the set's size."""
     train = experiment.train
     if train.max_steps is not None:
         return train.max_steps, "by the recipe"

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oelm_core.config import Experiment, override
 from oelm_core.config.catalogue import SHIPPED, load_folders
-from oelm_core.data.sets import find_set
 from oelm_core.errors import LabError
-from oelm_core.estimate import alike, flops_per_step
+from oelm_core.estimate import alike
 from oelm_core.formatting import measured_time, size
 from oelm_core.launch.device_request import parse_device
 from oelm_core.method.parameter_count import parameters
@@ -29,6 +28,7 @@ from oelm_core.proof.record import CardsProof, ProofFile, read_proofs
 from oelm_core.runs.process import host
 from oelm_core.runs.schema import Result
 from oelm_core.runs.store import Run
+from oelm_core.step_work import flops_per_step, tokens_of_example
 
 if TYPE_CHECKING:
     from oelm_core.devices.card import Card
@@ -168,19 +168,6 @@ def step_on_one_card(experiment: Experiment, runs: Sequence[Run], proofs: ProofF
     seconds = max(_between(timed, wanted / passes / work) * passes * again, floor)
     short = f" at {length} tokens an example" if length != experiment.data.max_length else ""
     return Step(seconds, floor, passes, f"the work of {title}{short}")
-
-
-def tokens_of_example(experiment: Experiment) -> int | None:
-    """What a step computes for each example, in the mean; None where nobody has counted it.
-
-    A padded batch is computed at full length, and so is text for a language model. A packed one has no padding, so a
-    step is as long as the data set's sentences are.
-    """
-    data, batching = experiment.data, experiment.train.batching
-    if data.classes is None or batching == "padded":
-        return data.max_length
-    known = find_set(data.name) if experiment.family == "bert" and batching == "packed" and not data.path else None
-    return min(known.mean_tokens, data.max_length) if known and known.mean_tokens else None
 
 
 def _between(timed: dict[int, float], batch: float) -> float:

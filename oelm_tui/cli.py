@@ -38,6 +38,7 @@ COMMANDS = {
     "gpus": ("machine", "Show the GPUs, who is on them, and the machine's load."),
     "data": ("data", "List datasets; `data prepare NAME` tokenises one, `data tokenizer` makes a tokenizer."),
     "doctor": ("machine", "Check the machine, and say how to fix what is missing."),
+    "estimate": ("estimate", "Estimate what a preset would take on a card: time, memory, several cards."),
     "bench": ("bench", "Measure how fast training is on this machine, and which settings pay."),
 }
 

@@ -65,8 +65,8 @@ TOPICS = (
     Topic(
         "Costs in the launch form",
         "Time by the pace of earlier runs of the same model, data and batch on the same kind of device; else "
-        "a bound by the work of the nearest earlier run; else unknown, and a card then shows what the author "
-        "reported. Memory by such runs, else counted from the sizes.",
+        "a bound by the work of the nearest earlier run; else reckoned from the data sheet of the card or the "
+        "measured speed of the processor, as `oelm estimate` does. Memory by such runs, else counted from the sizes.",
     ),
     Topic(
         "Curves",

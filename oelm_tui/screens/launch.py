@@ -65,6 +65,8 @@ class CostRequest:
     views: tuple[RunView, ...] = field(default=(), compare=False)
     place: CardPlace | None = None
     """Of runs that take several cards."""
+    card: str = ""
+    """`cpu`, or the name of the first card that it may take; "" where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +83,18 @@ def cost_of(request: CostRequest) -> CostAnswer:
     """Reads earlier runs and looks for the data, so it is done in a thread."""
     from oelm_core.data.look import words_on
     from oelm_core.estimate import estimate
+    from oelm_core.forecast import with_time
     from oelm_core.published.parameters import kept_count
 
     runs = [view.run for view in request.views]
     paces = {view.id: view.pace for view in request.views if view.pace}
-    answer = CostAnswer(request, {one.id: estimate(one, runs, request.on, paces) for one in request.experiments})
+    costs = {one.id: estimate(one, runs, request.on, paces) for one in request.experiments}
     for one in request.experiments:
-        cost = answer.costs[one.id]
-        if cost.parameters is None and (count := kept_count(one)) is not None:  # a decoder: presets' cards count it
-            answer.costs[one.id] = replace(cost, parameters=count.total, frozen=count.frozen)
+        if costs[one.id].parameters is None and (count := kept_count(one)):  # a decoder: presets' cards count it
+            costs[one.id] = replace(costs[one.id], parameters=count.total, frozen=count.frozen)
+    if request.card:
+        costs = {one.id: with_time(costs[one.id], one, request.card) for one in request.experiments}
+    answer = CostAnswer(request, costs)
     if request.place is not None:
         from oelm_core.scaling import outlook
 
@@ -268,12 +273,19 @@ class Launch(Considered, Screen[bool | None]):
         text.show(lines)
         self.query_one("#go", Button).disabled = bool(self._problem)
 
+    def _card_name(self, snapshot: LabSnapshot) -> str:
+        """Of the first card that a run may take; of another machine's it is not known."""
+        cards = snapshot.machine.cards if snapshot.machine and not self._to_slurm else ()
+        names = self.form().device.split(",")
+        return next((card.name for card in cards if card.name and (names == ["auto"] or card.label in names)), "")
+
     def _known_of(self, found: list[Experiment], snapshot: LabSnapshot) -> CostAnswer:
         """What is known of costs and data; asks for it when something was changed."""
         cards = bool(snapshot.machine and snapshot.machine.cards)
         device = self.form().device
         on = "cpu" if device == "cpu" or (device == "auto" and not cards and not self._to_slurm) else "gpu"
-        request = CostRequest(tuple(found), on, snapshot.runs, self._place() if on == "gpu" else None)
+        place = self._place() if on == "gpu" else None
+        request = CostRequest(tuple(found), on, snapshot.runs, place, self._card_name(snapshot) if on == "gpu" else on)
         if self._known is None or request != self._known.request:
             self._known = CostAnswer(request)
             self.thread.ask(request)

@@ -38,6 +38,8 @@ LIGHT_MODULES = (
     "oelm_tui.commands.bench",
     "oelm_core.method.flops",
     "oelm_core.estimate",
+    "oelm_core.forecast",
+    "oelm_tui.commands.estimate",
     "oelm_core.study.tuning",
     "oelm_tui.commands.tune",
     "oelm_tui.commands.evaluate",
@@ -70,6 +72,7 @@ def _environment(home: Path) -> dict[str, str]:
         ["presets", "--json"],
         ["runs", "--json"],
         ["bench", "--help"],
+        ["estimate", "GPT-01", "--card", "a5000"],
         ["tune", "--help"],
     ],
 )

@@ -1,0 +1,121 @@
+"""The roofline of `oelm estimate` against what is known: the author's two times on an A5000, and steps made here."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.claims import ClaimSection
+from oelm_core.bench import steps
+from oelm_core.bench.report import BenchTable, Effort
+from oelm_core.bench.turns import take_turns
+from oelm_core.config import Experiment, override
+from oelm_core.config.catalogue import SHIPPED, load_folders
+from oelm_core.devices.data_sheets import format_on, named_sheet
+from oelm_core.devices.processor_speed import COPIED, SIDE, ProcessorSpeed
+from oelm_core.formatting import measured_time
+from oelm_core.roofline import Rates, card_rates, processor_rates, time_of
+from oelm_core.step_work import work_of
+
+WITHIN = 0.25
+PROBES = {"product": "flops", "copy": "bytes"}
+
+
+class PublishedTime(NamedTuple):
+    preset: str
+    settings: tuple[str, ...]
+    """As the author ran it."""
+    card: str
+    source: str
+
+
+PUBLISHED = (
+    PublishedTime("GPT-01", (), "a5000", "repo:EXPERIMENT_LOG_Phase3.md"),
+    PublishedTime("sst2-baseline", ("train.batching=padded",), "a5000", "000_2fa626d7d96d5163.txt"),
+)
+
+
+def measure(effort: Effort) -> ClaimSection:
+    section = ClaimSection("estimate", "The estimate beside what is known")
+    rows = []
+    for known in PUBLISHED:
+        seconds, reckoned = published_and_reckoned(known)
+        rows.append(_row(section, f"{known.preset}, RTX A5000, published", seconds, reckoned, judged=True))
+    for name, (seconds, reckoned) in steps_here(section, effort).items():
+        rows.append(_row(section, f"{name}, this processor", seconds, reckoned, judged=not name.startswith("small")))
+    note = (
+        "Published: by the card's data sheet, of which one share is taken off, calibrated on these two. Here: CPU time,"
+        " of one thread, by a product and a copy of numpy's in the same rounds, of which another share is taken off;"
+        " small networks are shown, not claimed, for their products are too small to be fast."
+    )
+    columns = ["step", "known", "reckoned", "reckoned / known"]
+    section.tables.append(BenchTable("A step by arithmetic", columns, rows, note))
+    return section
+
+
+def _row(section: ClaimSection, name: str, known: float, reckoned: float, *, judged: bool) -> list[str]:
+    ratio = reckoned / known
+    if judged:
+        section.claim(f"estimate of {name}", f"within {WITHIN:.0%}", f"{ratio:.2f}x", abs(ratio - 1) <= WITHIN)
+    return [name, measured_time(known), measured_time(reckoned), f"{ratio:.2f}"]
+
+
+def published_and_reckoned(known: PublishedTime) -> tuple[float, float]:
+    """Seconds of a step: what the author reported, and the estimate."""
+    experiment = override(load_folders([SHIPPED]).experiment(known.preset), list(known.settings))
+    claims = experiment.published.claims if experiment.published else []
+    seconds = next(one.value for one in claims if one.what == "step_time" and one.source == known.source)
+    sheet = named_sheet(known.card)
+    number_format = format_on(experiment.train.precision, sheet)
+    return seconds, _reckon(experiment, card_rates(sheet, number_format), number_format)
+
+
+def _reckon(experiment: Experiment, rates: Rates, number_format: str = "fp32") -> float:
+    work = work_of(experiment, number_format)
+    assert work is not None
+    return time_of(work, rates).seconds
+
+
+# -- here --------------------------------------------------------------------------------------------------------------
+
+
+class Product:
+    """As `processor_speed` measures it."""
+
+    def __init__(self) -> None:
+        self._left = np.ones((SIDE, SIDE), np.float32)
+        self._out = np.empty_like(self._left)
+        self.about: dict[str, float] = {"flops": 2 * SIDE**3}
+
+    def __call__(self) -> None:
+        np.matmul(self._left, self._left, out=self._out)
+
+
+class Copy:
+    def __init__(self) -> None:
+        self._source = np.ones(COPIED, np.float32)
+        self._target = np.empty_like(self._source)
+        self.about: dict[str, float] = {"bytes": 2 * self._source.nbytes}
+
+    def __call__(self) -> None:
+        np.copyto(self._target, self._source)
+
+
+def steps_here(section: ClaimSection, effort: Effort) -> dict[str, tuple[float, float]]:
+    """CPU seconds of steps on one thread, measured and by arithmetic: CPU time of several counts waits too."""
+    gpt = steps.TINY if effort.quick else steps.MEDIUM.but(batch=1)
+    bert = steps.TINY_BERT if effort.quick else steps.BERT_BASE
+    short = {"name": "sst2"}  # 13 tokens a sentence, as the measured ones have
+    subjects = {
+        "GPT Medium-512": (partial(steps.gpt, gpt), steps.experiment("gpt", gpt)),
+        "BERT-base, packed": (partial(steps.bert, bert), steps.experiment("bert", bert, data=short)),
+        "small GPT": (partial(steps.gpt, steps.SMALL), steps.experiment("gpt", steps.SMALL)),
+    }
+    makes = {name: make for name, (make, _) in subjects.items()}
+    found = take_turns({**makes, "product": Product, "copy": Copy}, rounds=effort.rounds(4), within=60, threads=1)
+    section.keep("steps", found)
+    flops, copied = (found[name].about[what] / found[name].median for name, what in PROBES.items())
+    rates = processor_rates(ProcessorSpeed(flops, copied, cores=1))
+    return {name: (found[name].median, _reckon(experiment, rates)) for name, (_, experiment) in subjects.items()}

@@ -1,0 +1,48 @@
+"""How fast this processor multiplies and copies, measured in a fraction of a second, without torch."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+SIDE = 1024
+COPIED = 16 << 20
+"""Numbers of four bytes: more than any cache holds."""
+ROUNDS = 5
+
+
+class ProcessorSpeed(NamedTuple):
+    """Of all cores together, when nobody else uses them: measured in CPU time, so others' load weighs little."""
+
+    flops: float
+    bandwidth: float
+    cores: int
+
+
+@functools.cache
+def processor_speed(cores: int | None = None) -> ProcessorSpeed:
+    """Measured once a process. `cores`: as many as this process may use, unless said."""
+    import numpy as np
+
+    count = cores or len(os.sched_getaffinity(0))
+    left, right = np.ones((SIDE, SIDE), np.float32), np.ones((SIDE, SIDE), np.float32)
+    product = np.empty_like(left)
+    source = np.ones(COPIED, np.float32)
+    target = np.empty_like(source)
+    multiplying = _least(lambda: np.matmul(left, right, out=product))
+    copying = _least(lambda: np.copyto(target, source))
+    return ProcessorSpeed(2 * SIDE**3 / multiplying * count, 2 * source.nbytes / copying * count, count)
+
+
+def _least(work: Callable[[], object]) -> float:
+    """CPU seconds of all threads: the least of some rounds, for noise only adds."""
+    work()
+    taken = []
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        work()
+        taken.append(time.process_time() - began)
+    return max(min(taken), 1e-6)
