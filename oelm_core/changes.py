@@ -68,7 +68,8 @@ def changed_settings(config: Mapping[str, Any], preset: Mapping[str, Any]) -> tu
     """
     mine, theirs = settings_in(config), settings_in(preset)
     leaves = Counter(key.rpartition(".")[2] for key in theirs)
-    found, places = [], []
+    found: list[str] = []
+    places: list[str] = []
     for key, value in mine.items():
         if key not in theirs or value == theirs[key] or key == "method.name":
             continue
