@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterable, Iterator
 
 from oelm_core.plain_text import visible
@@ -51,7 +52,10 @@ def refusing(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Refused(f"{what}: {error.strerror or error}.") from None
+        refused = Refused(f"{what}: {error.strerror or error}.")
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            refused.reason = "disk"
+        raise refused from None
 
 
 _LONGEST = 2000

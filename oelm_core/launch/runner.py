@@ -114,7 +114,7 @@ class Runner(RunWriter):
         except NotFound as error:
             return RunStatus("failed", "config", str(error))
         except LabError as error:
-            return RunStatus("failed", "config" if error.exit_code == 2 else "error", str(error))
+            return RunStatus("failed", "config" if error.exit_code == 2 else error.reason, str(error))
         return self._watch()
 
     def give_up(self, error: Exception) -> RunStatus:

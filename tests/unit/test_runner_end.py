@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,16 @@ def ended(folder: RunFolder) -> RunState:
     state = folder.read(RunState)
     assert state is not None
     return state
+
+
+def test_a_disk_that_is_full_while_it_queues_is_named(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("oelm_core.launch.queue.replace_file", full)
+    end = runner.run_attempt()
+    assert (end.state, end.reason) == ("failed", "disk")
+    assert str(end.message).endswith("No space left on device.")
 
 
 def test_words_of_a_broken_card_in_a_run_on_processors_make_no_core_suspect(runner: Runner) -> None:
