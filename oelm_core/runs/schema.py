@@ -717,14 +717,16 @@ def decode_metric(line: bytes) -> MetricLine | None:
     step, kind, t = found.pop("step", None), found.pop("kind", None), found.pop("t", 0.0)
     if type(step) is not int or kind not in _METRIC_KINDS:
         return None
-    what, message = found.pop("what", ""), found.pop("message", "")
-    values = {
-        name: math.nan if value is None else value
-        for name, value in found.items()
-        if type(value) is float or type(value) is int or value is None
-    }
-    when = float(t) if isinstance(t, int | float) else 0.0
-    return MetricLine(step, kind, when, values, str(what), str(message))
+    what = found.pop("what") if "what" in found else ""
+    message = found.pop("message") if "message" in found else ""
+    if not _NUMBERS.issuperset(map(type, found.values())):  # seldom: files have half a million lines
+        found = {
+            name: math.nan if value is None else value
+            for name, value in found.items()
+            if value is None or type(value) in _NUMBERS
+        }
+    when = t if type(t) is float else float(t) if isinstance(t, int) else 0.0
+    return MetricLine(step, kind, when, found, str(what), str(message))
 
 
 def encode_metric(line: MetricLine) -> bytes:
@@ -737,6 +739,7 @@ def encode_metric(line: MetricLine) -> bytes:
 
 _METRIC = msgspec.json.Decoder(dict[str, Any])
 _METRIC_KINDS = get_args(MetricKind)
+_NUMBERS = frozenset((float, int))
 
 
 def _plain(content: bytes) -> Any:

@@ -9,6 +9,7 @@ import statistics
 import time
 from array import array
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from oelm_core.runs.metrics_file import MetricsReader, skim
@@ -35,11 +36,15 @@ class KindColumns:
         return name in self.columns
 
     def add(self, lines: Sequence[MetricLine]) -> None:
-        before = len(self)
-        for name in {key for line in lines for key in line.values} - set(self.columns):
+        before, values = len(self), [line.values for line in lines]
+        for name in set().union(*values) - set(self.columns):
             self.columns[name] = array("d", [math.nan]) * before
         for name in self.columns.keys() - {"step", "t"}:
-            _extend(self.columns[name], array("d", [line.values.get(name, math.nan) for line in lines]))
+            try:
+                column = array("d", map(itemgetter(name), values))
+            except KeyError:  # not in every record
+                column = array("d", [one.get(name, math.nan) for one in values])
+            _extend(self.columns[name], column)
         _extend(self.columns["t"], array("d", [line.t for line in lines]))
         # The step column last: its length is what readers in other threads go by.
         _extend(self.columns["step"], array("d", [line.step for line in lines]))
