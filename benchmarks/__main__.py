@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import bert, data, estimate, gpt, loop, ranks, scaling, screen
+from benchmarks import bert, data, estimate, gpt, loop, many_runs, ranks, scaling, screen
 from benchmarks.claims import ClaimSection, claim_lines, markdown, not_judged
 from oelm_core.bench.report import Effort, choose, measure
 from oelm_core.errors import LabError
@@ -23,6 +23,7 @@ SUBJECTS: dict[str, Callable[[Effort], ClaimSection]] = {
     "loop": loop.measure,
     "ranks": ranks.measure,
     "tui": screen.measure,
+    "runs": many_runs.measure,
     "scaling": scaling.measure,
     "estimate": estimate.measure,
 }

@@ -1,0 +1,153 @@
+"""Commands over thousands of runs: CPU time and memory of each, and how they grow with the number of runs.
+
+A study of some hundred runs is compared on runs that kept what they predicted, as trained ones do.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.claims import ClaimSection
+from benchmarks.scaling import slope
+from benchmarks.screen_load import write_runs
+from oelm_core.bench.report import BenchTable, Effort
+from oelm_core.formatting import count, measured_time
+from tests.run_factory import FROZEN, experiment, predictions_with, write_run
+
+LISTED = {
+    "oelm runs": ["runs"],
+    "oelm runs --json": ["runs", "--json"],
+    "oelm export --all": ["export", "--all", "--format", "csv"],
+}
+COMMAND = """
+import sys
+from oelm_tui import cli
+try:
+    cli.main()
+finally:
+    print(open("/proc/self/status").read(), file=sys.stderr)
+"""
+"""oelm, and at its end what memory it had at most: what the system counts for children begins with the parent's."""
+MOST = 1.0
+"""Seconds that `oelm runs` of ten thousand may take when nothing changed."""
+MOST_OF_SIX = 0.8
+NOISE = 0.15
+"""What an order of growth may be above 1."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one command: CPU seconds, and megabytes at most."""
+
+    seconds: float
+    memory: float
+
+
+def measure(effort: Effort) -> ClaimSection:
+    section = ClaimSection("runs", "Thousands of runs")
+    sizes = (30, 300) if effort.quick else (1_000, 10_000)
+    found = {size: _listed(size, effort.rounds(3)) for size in sizes}
+    rows = [
+        [name, *(f"{measured_time(found[size][name].seconds)}, {found[size][name].memory:.0f} MB" for size in sizes)]
+        for name in found[sizes[0]]
+    ]
+    note = "CPU time of the whole command, with starting Python; the median where it was called more than once."
+    section.tables.append(BenchTable("Listing and exporting", ["command", *map(count, sizes)], rows, note))
+    many = found[sizes[-1]]["oelm runs"].seconds
+    section.claim(
+        f"oelm runs, {count(sizes[-1])} runs, nothing changed",
+        f"at most {MOST:g} s of CPU time",
+        measured_time(many),
+        many <= MOST,
+    )
+    for name in found[sizes[0]]:
+        order = slope(sizes, [found[size][name].seconds for size in sizes])
+        target = f"order at most 1 (+ {NOISE:g} for noise)"
+        section.claim(f"{name} against the number of runs", target, f"{order:.2f}", order <= 1 + NOISE)
+    _compare(section, effort)
+    section.raw["listed"] = {
+        size: {name: asdict(cost) for name, cost in costs.items()} for size, costs in found.items()
+    }
+    return section
+
+
+def _listed(size: int, rounds: int) -> dict[str, Cost]:
+    with _Home() as home:
+        write_runs(home.path, size)
+        costs = {"oelm runs, the first time": home.cost(LISTED["oelm runs"])}
+        for name, arguments in LISTED.items():
+            once = name == "oelm export --all"
+            costs[name] = _median([home.cost(arguments) for _ in range(1 if once else rounds)])
+    return costs
+
+
+def _compare(section: ClaimSection, effort: Effort) -> None:
+    sizes = (6, 20) if effort.quick else (6, 60, 500)
+    found = {}
+    for size in sizes:
+        with _Home() as home:
+            _write_study(home.path / "runs", size)
+            rounds = effort.rounds(5) if size == sizes[0] else 1
+            found[size] = _median([home.cost(["compare", "--all"]) for _ in range(rounds)])
+    rows = [[count(size), measured_time(cost.seconds), f"{cost.memory:.0f} MB"] for size, cost in found.items()]
+    section.tables.append(BenchTable("oelm compare of two arms", ["runs", "CPU time", "memory"], rows))
+    six = found[sizes[0]].seconds
+    section.claim(
+        "oelm compare, 6 runs", f"at most {MOST_OF_SIX:g} s of CPU time", measured_time(six), six <= MOST_OF_SIX
+    )
+    order = slope(sizes[1:], [found[size].seconds for size in sizes[1:]]) if len(sizes) > 2 else 0.0
+    if order:
+        target = f"order at most 1 (+ {NOISE:g} for noise)"
+        section.claim(f"oelm compare, {sizes[1]} to {sizes[-1]} runs", target, f"{order:.2f}", order <= 1 + NOISE)
+    section.raw["compare"] = {size: asdict(cost) for size, cost in found.items()}
+
+
+def _write_study(root: Path, size: int) -> None:
+    """A baseline and an arm with half of the runs each, a seed a pair."""
+    arms = experiment("pair-baseline"), experiment("pair-oelm", method=FROZEN, baseline="pair-baseline")
+    labels = [place % 2 for place in range(400)]
+    for number in range(size):
+        wrong = random.Random(number).sample(range(400), 30 + 10 * (number % 2))
+        guesses = predictions_with(labels, wrong)
+        write_run(root, arms[number % 2], seed=number // 2, number=number, labels=labels, predictions=guesses)
+
+
+class _Home:
+    """A lab of its own, while it is entered."""
+
+    def __enter__(self) -> _Home:
+        self.path = Path(tempfile.mkdtemp(prefix="oelm-bench-"))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def cost(self, arguments: list[str]) -> Cost:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended = subprocess.run(
+            [sys.executable, "-c", COMMAND, *arguments],
+            env={**os.environ, "OELM_HOME": str(self.path)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if ended.returncode:
+            raise RuntimeError(f"oelm {' '.join(arguments)} ended with {ended.returncode}: {ended.stderr[:200]}")
+        most = re.findall(r"VmHWM:\s+(\d+) kB", ended.stderr)
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return Cost(spent, int(most[-1]) / 1024 if most else float("nan"))
+
+
+def _median(costs: list[Cost]) -> Cost:
+    return Cost(statistics.median(one.seconds for one in costs), max(one.memory for one in costs))
