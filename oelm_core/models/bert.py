@@ -71,6 +71,7 @@ def build(experiment: Experiment, *, meta: bool) -> nn.Module:
         raise BadInput(
             f"{experiment.id}: model.shape is missing; it is needed to count {settings.name} without a download."
         )
+    model.float()  # a folder may ask for a half type; train.precision decides that here
     attach_extras(model, experiment.method.extras)
     return model
 

@@ -68,7 +68,8 @@ def build(experiment: Experiment, *, meta: bool) -> nn.Module:
     if experiment.start == "scratch" or meta:
         network = AutoModelForCausalLM.from_config(config)
     else:
-        network = _pretrained(experiment, config).float()
+        network = _pretrained(experiment, config)
+    network.float()  # a folder may ask for a half type; train.precision decides that here
     model = Decoder(network)
     attach_extras(network, experiment.method.extras)
     if not meta:

@@ -91,6 +91,14 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(
     assert again.model.generate(torch.tensor([[5, 6]]), max_new_tokens=3, do_sample=False).shape == (1, 5)
 
 
+@pytest.mark.parametrize("start", ["scratch", "pretrained"])
+def test_a_folder_in_a_half_type_is_trained_in_full_precision(start: str, tmp_path: Path) -> None:
+    saved = build(build_experiment(preset("llama"), "test"), seed=1)
+    saved.network.bfloat16().save_pretrained(tmp_path)
+    made = build(build_experiment(preset("llama", path=str(tmp_path), start=start), "test"), seed=1)
+    assert {parameter.dtype for parameter in made.parameters()} == {torch.float32}
+
+
 def test_a_pretrained_folder_brings_its_own_sizes_and_weights(data: Path, home: Path) -> None:
     sizes = {"n_embd": 32, "n_layer": 3, "n_head": 2, "n_positions": 64, "vocab_size": GPT["model"]["shape"]["vocab"]}
     saved = AutoModelForCausalLM.from_config(AutoConfig.for_model("gpt2", **sizes, bos_token_id=1, eos_token_id=1))
