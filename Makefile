@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 # pip would compile on one core, and take half as long again. Some packages hold files that no Python compiles.
 BYTES  := -@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1
 
-.PHONY: demo test test-quick test-torch lint coverage chaos fuzz bench findings install clean fire
+.PHONY: demo test test-quick test-torch lint coverage chaos fuzz bench findings install clean fire pictures
 
 demo: $(VENV)/.installed
 	$(BIN)/oelm demo
@@ -55,6 +55,13 @@ fire: $(VENV)/.installed-test
 # command's own output.
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks --out docs/performance.md
+
+# The screens of README and docs over the runs of `make demo` here, and the tables of keys.
+pictures: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.screen_picture docs/img/home.svg down
+	$(BIN)/python -m benchmarks.screen_picture docs/img/compare.svg down c
+	$(BIN)/python -m benchmarks.screen_picture docs/img/log.svg down f
+	$(BIN)/python -m benchmarks.screen_keys docs/tui.md
 
 # The two studies of docs/findings.md, from tuning to their tables: about 5 hours on two free cores. It begins with the runs whose
 # records are in docs/findings, and continues where it was interrupted. DATA holds sst2/ (train.tsv, dev.tsv) and

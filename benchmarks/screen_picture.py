@@ -1,6 +1,6 @@
-"""Draws docs/img/home.svg: the home screen over real runs, as Textual exports it, with its curves as drawn dots.
+"""Draws the screens of README and docs over real runs, as Textual exports them, with their curves as drawn dots.
 
-Run with: OELM_HOME=FOLDER python -m benchmarks.screen_picture docs/img/home.svg [KEY ...]
+Run with: OELM_HOME=FOLDER python -m benchmarks.screen_picture docs/img/home.svg [KEY ...]; `make pictures` draws all.
 The folder should be called .oelm and stand in the current folder: the header shows where it is.
 """
 
@@ -45,6 +45,9 @@ async def picture(keys: list[str]) -> str:
         for key in keys:
             await pilot.press(key)
             await pilot.pause(0.5)
+        threads = [*app.threads.values(), getattr(app.screen, "thread", None)]
+        while not all(thread.idle for thread in threads if thread is not None):
+            await pilot.pause(0.05)
         await pilot.pause(1.5)
         drawn = app.export_screenshot(title="oelm")
     devices.stop()

@@ -18,6 +18,7 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 
 import oelm_tui
+from benchmarks.screen_keys import with_keys
 from oelm_tui.actions import ACTIONS, BY_ID, bindings
 from oelm_tui.textual_private import BELOW, FIRST, is_known
 
@@ -121,3 +122,8 @@ def test_the_versions_tried_are_those_that_can_be_installed():
     assert not is_known("nightly")
     assert not is_known("8.2.4")
     assert not is_known("9.0.0")
+
+
+def test_the_documentation_has_every_key_as_the_help_has_it():
+    page = (ROOT / "docs/tui.md").read_text(encoding="utf-8")
+    assert page == with_keys(page), "make pictures writes the tables"
