@@ -6,6 +6,7 @@ A card's own measurements come first (earlier runs on it, gpu-proof.json), then 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +20,7 @@ from oelm_core.errors import BadInput
 from oelm_core.estimate import Cost, alike, steps_of
 from oelm_core.proof.record import ProofFile, read_proofs
 from oelm_core.roofline import REACHED, REACHED_ON_PROCESSOR, Rates, StepTime, card_rates, processor_rates, time_of
+from oelm_core.runs.schema import Result
 from oelm_core.runs.store import Run
 from oelm_core.scaling import Link, Step, Traffic, link_between, predict, step_on_one_card, traffic_of
 from oelm_core.step_work import bytes_needed, tokens_of_example, work_of
@@ -90,7 +92,11 @@ class Forecast:
     tokens: int
     """Of a step."""
     own_batch: int
+    own_qk: str
+    """trained or frozen: which of the arms the preset itself is."""
     arms: tuple[ArmForecast, ...]
+    measured: float | None = None
+    """Seconds of a step of this preset in earlier runs on this very processor, or on such a card."""
     known_by: tuple[str, ...] = field(default=())
     """Where the constants come from, a sentence each."""
 
@@ -124,8 +130,32 @@ def forecast(
     arms = tuple(_arm(name, one, device, steps, link) for name, one in variants.items())
     tokens = experiment.train.effective_batch * (length or experiment.data.max_length)
     return Forecast(
-        experiment.id, device.name, device.number_format, steps, tokens, experiment.train.batch_size, arms, (*known_by,)
+        preset=experiment.id,
+        device=device.name,
+        number_format=device.number_format,
+        steps=steps,
+        tokens=tokens,
+        own_batch=experiment.train.batch_size,
+        own_qk="frozen" if frozen else "trained",
+        arms=arms,
+        measured=measured_step(experiment, runs, device.sheet),
+        known_by=tuple(known_by),
     )
+
+
+def measured_step(experiment: Experiment, runs: Sequence[Run], sheet: DataSheet | None) -> float | None:
+    """The median over earlier runs of this preset, with this batch and as many threads, each on one device."""
+    same = [run for run in runs if run.preset == experiment.id and alike(run, experiment) and not run.imported]
+    times = []
+    for run in same:
+        found = run.folder.read(Result)
+        if found is None or found.timing.step_time_mean is None or (found.world_size or 1) != 1:
+            continue
+        on_card = found.device.kind == "cuda"
+        fits = sheet_of(found.device.name or "") == sheet if sheet is not None else not on_card
+        if fits and run.setting("train.threads") == experiment.train.threads:
+            times.append(found.timing.step_time_mean)
+    return statistics.median(times) if times else None
 
 
 def with_time(cost: Cost, experiment: Experiment, card: str, speed: ProcessorSpeed | None = None) -> Cost:
@@ -168,20 +198,22 @@ def find_device(
 ) -> Device:
     asked = experiment.train.precision
     if card.lower() == "cpu":
-        return processor(speed or processor_speed())
+        return processor(experiment, speed or processor_speed())
     if card.lower() != THIS:
         sheet = named_sheet(card)
         return _card(experiment, sheet, format_on(asked, sheet), _proven_name(sheet, proofs), runs, proofs)
     here = next((one.name for one in cards_here() if one.name), None)
     if here is None:
-        return processor(speed or processor_speed())
+        return processor(experiment, speed or processor_speed())
     sheet = named_sheet(here)
     return _card(experiment, sheet, format_on(asked, sheet), here, runs, proofs)
 
 
-def processor(speed: ProcessorSpeed) -> Device:
+def processor(experiment: Experiment, speed: ProcessorSpeed) -> Device:
+    """With as many cores as the recipe's `train.threads`, else all."""
+    speed = speed.of(min(experiment.train.threads or speed.cores, speed.cores))
     words = (
-        f"This processor, {speed.cores} cores to itself: {speed.flops / 1e9:.0f} GFLOPs and"
+        f"This processor, {speed.cores} core{'s' * (speed.cores > 1)} to itself: {speed.flops / 1e9:.0f} GFLOPs and"
         f" {speed.bandwidth / 1e9:.0f} GB a second, measured now, of which {REACHED_ON_PROCESSOR:.0%} are reached"
         " (calibrated on this lab's own steps); 10 µs a function, assumed."
     )

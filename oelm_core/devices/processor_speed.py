@@ -21,13 +21,17 @@ class ProcessorSpeed(NamedTuple):
     bandwidth: float
     cores: int
 
+    def of(self, cores: int) -> ProcessorSpeed:
+        """Of so many of them."""
+        return ProcessorSpeed(self.flops * cores / self.cores, self.bandwidth * cores / self.cores, cores)
+
 
 @functools.cache
-def processor_speed(cores: int | None = None) -> ProcessorSpeed:
-    """Measured once a process. `cores`: as many as this process may use, unless said."""
+def processor_speed() -> ProcessorSpeed:
+    """Of the cores that this process may use, measured once a process."""
     import numpy as np
 
-    count = cores or len(os.sched_getaffinity(0))
+    count = len(os.sched_getaffinity(0))
     left, right = np.ones((SIDE, SIDE), np.float32), np.ones((SIDE, SIDE), np.float32)
     product = np.empty_like(left)
     source = np.ones(COPIED, np.float32)

@@ -42,10 +42,17 @@ def estimate(
 
 
 def _print(found: Forecast) -> None:
+    from oelm_core.formatting import measured_time
+
     print(f"{found.preset} on {found.device}, {found.number_format}, {found.tokens:,} tokens a step\n")
     print_table(["", *(f"Q/K {arm.qk}" for arm in found.arms)], [*_rows(found)])
     print()
     print(*found.known_by, sep="\n")
+    if found.measured is not None:
+        own = next((arm for arm in found.arms if arm.qk == found.own_qk), found.arms[0])
+        ratio = own.step_seconds / found.measured
+        took = measured_time(found.measured)
+        print(f"Earlier runs of it took {took} a step: the estimate is {ratio:.2f} times that.")
     print("Time to the end: without evaluations. Memory: counted, not measured.")
 
 

@@ -21,6 +21,7 @@ from oelm_core.proof.record import CardIdentity, CheckResult, keep_card, read_pr
 from oelm_core.roofline import card_rates, time_of
 from oelm_core.step_work import work_of
 from oelm_tui.commands.estimate import apps
+from tests.run_factory import write_run
 
 SPEED = ProcessorSpeed(1e11, 2e10, 2)
 
@@ -126,6 +127,29 @@ def test_a_machine_without_cards_is_its_processor(presets: Catalogue) -> None:
         presets.experiment("GPT-01"), "this", [], read_proofs(), no_cards, SPEED._replace(flops=2e11, bandwidth=4e10)
     )
     assert twice.arms[0].step_seconds == pytest.approx(found.arms[0].step_seconds / 2, rel=0.02)
+
+
+def test_a_recipe_of_one_thread_has_one_core(presets: Catalogue) -> None:
+    all_cores, one = (
+        on(presets, "GPT-01", "cpu", *settings).arms[0].step_seconds for settings in ((), ("train.threads=1",))
+    )
+    assert one == pytest.approx(2 * all_cores, rel=0.02)
+
+
+def test_earlier_runs_of_the_preset_are_shown_beside_the_estimate(presets: Catalogue, home: Path) -> None:
+    gpt = presets.experiment("GPT-02")
+    here, card = (
+        write_run(home / "runs", gpt, step_time=seconds, curve=[5.0], number=number, result={"device": device})
+        for number, (seconds, device) in enumerate(
+            [(9.0, {"kind": "cpu"}), (0.08, {"kind": "cuda", "name": "NVIDIA RTX A5000"})]
+        )
+    )
+    runs = [here, card]
+    assert forecast(gpt, "cpu", runs, read_proofs(), no_cards, SPEED).measured == 9.0
+    by_card = forecast(gpt, "a5000", runs, read_proofs(), no_cards, SPEED)
+    assert by_card.measured == 0.08
+    assert by_card.own_qk == "frozen"
+    assert forecast(gpt, "a100", runs, read_proofs(), no_cards, SPEED).measured is None
 
 
 def test_this_is_the_card_that_is_here(presets: Catalogue) -> None:
