@@ -24,7 +24,7 @@ LOGIT_OF_PRODUCTS, LOGIT_OF_THE_REST = 3, 9
 """Numbers for each token and word of the vocabulary: the head's; softmax, exponential, mask, casts of the loss."""
 PER_TRAINED = 10 * FLOAT
 """Bytes of a trained weight: AdamW reads four numbers and writes three; the norm reads one, clipping one and back."""
-LAUNCHES = {"gpt": {"fp32": (84, 40), "half": (83, 66)}, "bert": {"fp32": (58, 46), "half": (71, 81)}}
+LAUNCHES = {"gpt": {"fp32": (84, 40), "half": (85, 50)}, "bert": {"fp32": (58, 46), "half": (65, 57)}}
 """Functions that torch starts in a step: around the layers, and in each. Counted on the pretend card."""
 LOGITS_AT_ONCE = 2048
 """Tokens whose logits a card holds at one time: models/loss.py."""
@@ -68,8 +68,10 @@ def work_of(experiment: Experiment, number_format: str = "fp32") -> StepWork | N
     in_layers = shape.layers * (4 * shape.d_model**2 + 2 * shape.d_model * shape.d_ff)
     products += 3 * in_layers * train.accumulate  # each weight read twice, its gradient written
     product_bytes = float(products + logits * LOGIT_OF_PRODUCTS) * width
-    # What autocast saves by halving numbers it spends on casts: the pretend card counts the same bytes in both.
+    # What autocast saves by halving rows it spends on casting them: the pretend card counts the same bytes in both.
     other_bytes = (rest + logits * LOGIT_OF_THE_REST) * FLOAT + (total - (frozen or 0)) * PER_TRAINED
+    if width == HALF:  # weights become half, and their gradients whole: read four bytes, write two, and back
+        other_bytes += in_layers * 2 * (FLOAT + HALF)
     around, each = LAUNCHES[experiment.family]["half" if width == HALF else "fp32"]
     launches = (around + each * shape.layers) * train.accumulate
     if train.checkpoint_activations:  # a third of the work is done once more

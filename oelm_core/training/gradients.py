@@ -15,6 +15,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from oelm_core.training.distributed import Ranks
+from oelm_core.training.half_weights import HalfWeights
 from oelm_core.training.precision import Precision
 from oelm_core.training.sharding import Shards
 from oelm_core.training.tasks import StepBatch, Task
@@ -50,18 +51,27 @@ class Gradients:
         precision: Precision,
         compression: str | None = None,
         shards: Shards | None = None,
+        compiled: bool = False,
     ) -> None:
-        """shards: of the task's loss; it then sums by itself, at every pass, for gradients are not kept whole."""
+        """shards: of the task's loss; it then sums by itself, at every pass, for gradients are not kept whole.
+
+        Weights are cast by us in one process alone: DDP and FSDP wait for the gradients of the weights they know, and
+        compiled code knows its own.
+        """
         self.ranks, self.precision, self.compression, self.shards = ranks, precision, compression, shards
         self._alone: nn.Module = shards.module if shards else TaskLoss(model, task)
         self._wrapped: DistributedDataParallel | None = None
         self._trains: list[bool] = []
+        alone = ranks.world == 1 and shards is None and not compiled
+        self._halves = HalfWeights(model, precision.half) if alone and precision.half is not None else None
 
     def prepare(self, batch: StepBatch[Any]) -> None:
-        """Before a step's forward passes: wraps the model anew where other weights train than at the step before.
+        """Before a step's forward passes: casts weights; wraps the model anew where others train than a step before.
 
         Draws random numbers then: the step's own are to be seeded after it.
         """
+        if self._halves is not None:
+            self._halves.cast()
         if self.ranks.world == 1 or self.shards is not None:
             return
         trains = [parameter.requires_grad for parameter in self._alone.parameters()]
@@ -76,6 +86,8 @@ class Gradients:
 
     def pass_of(self, batch: StepBatch[Any], number: int) -> AbstractContextManager[None]:
         """Around forward and backward of one pass: gradients travel with the step's last one."""
+        if self._halves is not None:
+            return self._halves.in_use()
         if self._wrapped is None or number == len(batch.parts) - 1:
             return contextlib.nullcontext()
         return self._wrapped.no_sync()

@@ -60,7 +60,13 @@ class Loop:
         self.saved = (session.progress.step, session.progress.eval_due)
         compression = session.experiment.train.gradient_compression
         self.gradients = Gradients(
-            session.model, session.task, session.ranks, session.precision, compression, session.shards
+            session.model,
+            session.task,
+            session.ranks,
+            session.precision,
+            compression,
+            session.shards,
+            compiled=session.experiment.train.compile,
         )
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="data")
         self._loading: dict[int, Future[StepBatch[Any]]] = {}

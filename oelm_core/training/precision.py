@@ -32,11 +32,14 @@ class Precision:
     device: torch.device
     note: str | None = None
 
+    @property
+    def half(self) -> torch.dtype | None:
+        """What autocast computes in; None where there is none."""
+        return _DTYPES.get(self.name)
+
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Used in training and in evaluation alike."""
-        if self.name not in _DTYPES:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, _DTYPES[self.name])
+        return contextlib.nullcontext() if self.half is None else torch.autocast(self.device.type, self.half)
 
     def scaler(self) -> torch.amp.GradScaler:
         return torch.amp.GradScaler(self.device.type, enabled=self.name == "fp16")

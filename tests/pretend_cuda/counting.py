@@ -38,6 +38,7 @@ ALLOCATE = (
 )
 """What reserves memory or names it anew. Together with views, what the card never hears of."""
 INDEXING = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
+OVERWRITING = ("aten::copy_", "aten::_foreach_copy_")
 PICKING = ("aten::embedding", "aten::gather", *INDEXING)
 HOST_DECIDES = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """torch's own marks of functions whose answer, or its size, the host must know before it goes on."""
@@ -93,6 +94,8 @@ class Counting(TorchDispatchMode):
             self._copied(func, args, kwargs, made[0])
         if not func.is_view and not name.startswith(ALLOCATE):
             self.functions[name.removeprefix("aten::")] += 1
+            if name in OVERWRITING:
+                given = list(_tensors(args[1:]))
             if name in PICKING:  # of the table that comes first some rows are touched, as many as the rest is long
                 given, made = given[1:], [tensor for tensor in made if tensor is not given[0]]
                 self.bytes_moved += _bytes_of(given) + _bytes_of(made)
