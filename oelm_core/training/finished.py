@@ -30,6 +30,11 @@ class FinishedRun(NamedTuple):
     step: int
     """Of the checkpoint."""
 
+    @property
+    def network(self) -> Any:
+        """The model of transformers, without what training wraps around a decoder."""
+        return getattr(self.model, "network", self.model)
+
 
 def load_finished(folder: RunFolder) -> FinishedRun:
     """The best checkpoint's network and the run's tokenizer; NotFound where the checkpoint is gone or damaged."""

@@ -51,7 +51,7 @@ def write(folder: RunFolder, prompt: str, length: int | None, temperature: float
 
     found = load_finished(folder)
     tokenizer: Any = found.tokenizer
-    model: Any = found.model.to(join(device_kind()).device)
+    model: Any = found.network.to(join(device_kind()).device)
     ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids.long().to(model.device)
     end = tokenizer.eos_token_id
     if ids.shape[1] == 0:

@@ -37,8 +37,8 @@ def publish(folder: RunFolder, to: Path) -> PublishAnswer:
     if len(labels) != data.classes:  # not told, or of other data
         labels = ()
     with refusing(f"cannot write {to}"):
-        loader = save_published(found.model, found.tokenizer, to, found.experiment.method, labels)
-    return PublishAnswer(step=found.step, loader=loader, network=type(found.model).__name__)
+        loader = save_published(found.network, found.tokenizer, to, found.experiment.method, labels)
+    return PublishAnswer(step=found.step, loader=loader, network=type(found.network).__name__)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,9 +19,10 @@ from oelm_core.method.census import census, census_of
 from oelm_core.method.freezing import apply_freezing
 from oelm_core.models import build
 from oelm_core.models.decoder import Decoder
+from oelm_core.models.published import save_published
 from oelm_core.registry import DECODERS
 from oelm_core.runs.metrics_file import read_metrics
-from oelm_core.training.finished import load_finished
+from oelm_core.training.finished import FinishedRun, load_finished
 from oelm_core.training.loop import Loop
 from oelm_core.training.supervision import StopRequest
 from oelm_core.training.worker import train_run
@@ -134,3 +136,13 @@ def test_the_shipped_ones_have_the_sizes_their_names_say() -> None:
 
 
 SHIPPED = {"gpt2-wikitext": 124_439_808, "llama-tinystories": 45_005_824, "qwen-tinystories": 43_433_728}
+
+
+def test_a_decoder_is_published_and_writes_as_the_network_of_transformers_that_it_is(tmp_path: Path) -> None:
+    experiment = build_experiment(preset("gpt2"), "test")
+    tokenizer = Mock()
+    found = FinishedRun(Mock(), experiment, tokenizer, build(experiment, seed=1).eval(), 1)
+    assert save_published(found.network, tokenizer, tmp_path, experiment.method) == "transformers"
+    again = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    ids = torch.arange(8)[None].to(found.network.device)
+    assert torch.equal(again(ids).logits, found.model(ids).logits)
