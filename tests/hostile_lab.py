@@ -108,7 +108,7 @@ def places(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def with_raw(content: Any, path: tuple[Any, ...], raw: str) -> str:
-    """The content as JSON, with `raw` in place of one of its values."""
+    """The content as JSON, which is YAML too, with `raw` in place of one of its values."""
     copy = json.loads(json.dumps(content))
     at = copy
     for key in path[:-1]:

@@ -16,6 +16,7 @@ from oelm_core.config.plain_yaml import read_yaml_documents
 from oelm_core.published.audit import audit_published
 from oelm_tui import cli
 from oelm_tui.commands.presets import in_reading_order
+from tests.hostile_lab import with_raw
 
 MUTATIONS = 300
 GOOD = """
@@ -229,16 +230,6 @@ def places(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         if path
         else [place for key, value in inner for place in places(value, (key,))]
     )
-
-
-def with_raw(content: Any, path: tuple[Any, ...], raw: str) -> str:
-    """The content as YAML, with `raw` in place of one of its values."""
-    copy = json.loads(json.dumps(content))
-    at = copy
-    for key in path[:-1]:
-        at = at[key]
-    at[path[-1]] = "@raw@"
-    return json.dumps(copy, ensure_ascii=False).replace('"@raw@"', raw)
 
 
 def mutated(draw: random.Random, texts: list[str]) -> str | bytes:
