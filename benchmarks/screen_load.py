@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import random
 import shutil
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -37,17 +38,22 @@ def write_runs(home: Path, count: int) -> None:
 
 
 class LiveRuns:
-    """Twenty runs of this very process; `move` takes each a few records further."""
+    """Twenty runs, each with a process that carries its folder; `move` takes each a few records further."""
 
     def __init__(self, home: Path) -> None:
         self._runs: list[tuple[RunFolder, RunState]] = []
+        self._runners: list[subprocess.Popen[bytes]] = []
+        """They live until this end of their input is gone."""
         self._step = POINTS
         running = {"state": "running", "ended": None, "total": 1_000_000, "reason": None}
         for number in range(LIVE):
             run = write_run(home / "runs", experiment(f"live-{number}"), number=5000 + number, without=["result"])
             state = run.folder.read(RunState)
             assert state
-            self._runs.append((run.folder, replace(state, **running, **asdict(process.me()))))
+            command = ["sh", "-c", "read _", f"--run-folder={run.folder.path}"]
+            self._runners.append(subprocess.Popen(command, stdin=subprocess.PIPE))
+            runner = {**asdict(process.me()), **asdict(process.identity(self._runners[-1].pid))}
+            self._runs.append((run.folder, replace(state, **running, **runner)))
         self.move(1)
 
     def folder(self, place: int) -> RunFolder:
