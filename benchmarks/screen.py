@@ -34,7 +34,7 @@ COMMANDS = {
     "oelm presets": ["-m", "oelm_tui", "presets"],
     "oelm runs": ["-m", "oelm_tui", "runs"],
 }
-SHOWN_LINE = re.compile(rb"line (\d{9})")
+SHOWN_LINE = re.compile(rb"line (?:\x1b\[[\d;]*m)*(\d{9})")  # numbers have a colour
 
 
 def measure(effort: Effort) -> ClaimSection:
