@@ -16,10 +16,10 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from oelm_core.compare import Comparison, compare_study
+from oelm_core.compare import compare_study
 from oelm_core.config.catalogue import Catalogue, load_catalogue
 from oelm_core.errors import LabError, NotFound
-from oelm_core.report.document import comparison_report
+from oelm_core.report.document import Report, comparison_report
 from oelm_core.report.markdown import render_markdown
 from oelm_core.report.picture import render_svg
 from oelm_core.runs.store import Run, list_runs
@@ -67,22 +67,22 @@ def _kept(home: Path) -> Iterator[Path]:
 
 
 def write(home: Path, docs: Path = DOCS) -> None:
-    """The page's generated parts, a figure a study and its numbers as data."""
+    """The page's generated parts, and a figure a study."""
     catalogue, runs, page = load_catalogue(None), list_runs(home / "runs"), docs / "findings.md"
-    found = {name: _compared(name, runs, catalogue) for name in STUDIES}
+    found = {name: _report(name, runs, catalogue) for name in STUDIES}
 
     def part(match: re.Match[str]) -> str:
         return f"{match[1]}{progress(match[2], runs, catalogue)}\n\n{tables(found[match[2]])}{match[3]}"
 
     page.write_text(_PART.sub(part, page.read_text("utf-8")), "utf-8")
-    for name, comparison in found.items():
-        if comparison is not None:
-            (docs / "findings" / f"{name}.svg").write_text(render_svg(comparison_report(comparison)), "utf-8")
+    for name, report in found.items():
+        if report is not None:
+            (docs / "findings" / f"{name}.svg").write_text(render_svg(report), "utf-8")
 
 
-def _compared(name: str, runs: list[Run], catalogue: Catalogue) -> Comparison | None:
+def _report(name: str, runs: list[Run], catalogue: Catalogue) -> Report | None:
     try:
-        return compare_study(catalogue.study(name), runs, catalogue)
+        return comparison_report(compare_study(catalogue.study(name), runs, catalogue))
     except NotFound:
         return None
 
@@ -96,10 +96,9 @@ def progress(name: str, runs: list[Run], catalogue: Catalogue) -> str:
     return f"*Finished: {draws} of {BUDGET * arms} draws of tuning, {seeds} of {len(study.seeds) * arms} runs.*"
 
 
-def tables(comparison: Comparison | None) -> str:
-    if comparison is None:
+def tables(report: Report | None) -> str:
+    if report is None:
         return "*No run of it counts yet.*\n"
-    report = comparison_report(comparison)
     shown = dataclasses.replace(report, sections=tuple(one for one in report.sections if one.heading in SHOWN))
     text = render_markdown(shown).partition("\n\n")[2]  # the page has a title of its own
     return re.sub(r"^## ", "### ", text, flags=re.MULTILINE)
