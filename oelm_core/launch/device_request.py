@@ -140,7 +140,12 @@ def with_devices(ticket: Ticket, cards: list[Card]) -> Ticket:
 
 
 def same_devices(request: DeviceRequest, partner: RunFolder) -> tuple[str, ...] | None:
-    """The devices of a run to be run beside, as far as they are enough; None while it has none."""
+    """The devices of a run to be run beside, as far as they are enough; None while it has none.
+
+    Cards differ in age, heat and neighbours; the cores of one processor do not, and none of them is left idle.
+    """
+    if request.kind == "cpu":
+        return request.allowed
     attempt = attempts.last(partner)
     if attempt is None or not attempt.leases:
         return None

@@ -48,7 +48,8 @@ def start_all(
     """Starts every run in order; `started` hears of each as it is queued.
 
     Within a study, the arms of one comparison and seed go where the first of them goes: no arm always gets the better
-    card, and the machine's state before and after each stands in its attempt.
+    card, and the machine's state before and after each stands in its attempt. Draws of a tuning, whose times nobody
+    compares, take whatever is free.
     """
     for request in requests:
         check_launcher(launcher, request.slurm, request.nodes)
@@ -65,7 +66,8 @@ def start_all(
     for request in requests:
         arm = request.experiment
         group = ((arm.baseline or arm.id).lower(), request.seed)
-        beside = first.get(group) if request.study else None
+        is_draw = request.tuning is not None and request.tuning.role == "draw"
+        beside = first.get(group) if request.study and not is_draw else None
         folder = local.start(replace(request, beside=beside), checked=True)
         first.setdefault(group, folder.id)
         folders.append(folder)

@@ -217,12 +217,9 @@ class StudyTuning:
         ]
 
     def _start(self, jobs: Iterable[Job]) -> None:
-        """Starts these, the arms of one point together, so that they share a device and points spread over all."""
-        by_point: dict[tuple[Role, int], list[Job]] = {}
-        for job in jobs:
-            by_point.setdefault((job.role, job.point if job.role == "draw" else 0), []).append(job)
-        for group in by_point.values():
-            self.lab.start([self._request(job) for job in group])
+        requests = [self._request(job) for job in jobs]
+        if requests:
+            self.lab.start(requests)
 
     def _request(self, job: Job) -> RunRequest:
         settings = point_settings(self.record.points[job.point - 1])

@@ -13,7 +13,7 @@ from oelm_core.launch import launcher, local
 from oelm_core.launch.request import RunRequest
 from oelm_core.runs import attempts
 from oelm_core.runs.folder import RunFolder
-from oelm_core.runs.schema import Attempt, MachineState, RunRecord
+from oelm_core.runs.schema import Attempt, MachineState, RunRecord, Tuning
 from oelm_core.runs.status import run_status
 from tests import fake_nvml, needs
 from tests.chaos.lab import Lab, experiment, open_lab
@@ -172,6 +172,28 @@ def test_a_study_alternates_its_arms_on_each_card(lab: Lab, machine: Machine, mo
         order = [run.id[0] for run in sorted(runs, key=began.__getitem__) if cards(run) == [name]]
         assert order == ["a", "b"] * (len(order) // 2)
     assert [(run.read(RunRecord) or RunRecord(config={})).seed for run in runs] == [42, 42, 43, 43, 44, 44]
+
+
+def test_draws_of_a_tuning_take_whatever_card_is_free(
+    lab: Lab, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arms = [experiment("a", steps=SLOW), experiment("b", steps=SLOW, baseline="a")]
+    draw = Tuning("t", "draw", 1, ())
+    runs = launcher.start_all("local", [RunRequest(arm, 41, study="s", command=("test",), tuning=draw) for arm in arms])
+    for run in runs:
+        lab.worker(run)
+    assert sorted(card for run in runs for card in cards(run)) == sorted([uuid(0), uuid(1)])
+
+
+@needs.two_cores
+def test_the_arms_of_a_study_share_all_cores_of_a_processor(lab: Lab) -> None:
+    """Tied to the core of its baseline, every other arm of a seed waited while the other cores idled."""
+    arms = [experiment("a", steps=SLOW), experiment("b", steps=SLOW, baseline="a")]
+    runs = launcher.start_all(
+        "local", [RunRequest(arm, 42, device="cpu", study="s", command=("test",)) for arm in arms]
+    )
+    for run in runs:
+        lab.worker(run)
 
 
 def test_a_pause_lies_between_two_runs_on_one_device(lab: Lab, machine: Machine) -> None:
