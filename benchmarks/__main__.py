@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import bert, data, estimate, gpt, loop, many_runs, ranks, scaling, screen
+from benchmarks import bert, card, data, estimate, gpt, loop, many_runs, ranks, scaling, screen, threads
 from benchmarks.claims import ClaimSection, claim_lines, markdown, not_judged
 from oelm_core.bench.report import Effort, choose, measure
 from oelm_core.errors import LabError
@@ -18,10 +18,12 @@ from oelm_tui.console import note
 
 SUBJECTS: dict[str, Callable[[Effort], ClaimSection]] = {
     "gpt": gpt.measure,
+    "threads": threads.measure,
     "bert": bert.measure,
     "data": data.measure,
     "loop": loop.measure,
     "ranks": ranks.measure,
+    "card": card.measure,
     "tui": screen.measure,
     "runs": many_runs.measure,
     "scaling": scaling.measure,

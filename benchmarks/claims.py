@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from oelm_core.bench.report import BenchReport, BenchSection, BenchTable
+from oelm_core.bench.turns import Ratio
 
 PAGE_HEAD = """\
 # Performance, as measured
@@ -20,7 +22,9 @@ How it is measured: variants of one comparison have the same sizes, batch, dropo
 lives in its own process; one runs at a time, in turns, the order turned round every round. The first steps are
 dropped. Time is the CPU time of all threads on a CPU (so that other people's load weighs little) and device events on
 a GPU; wall time stands beside it. Figures are medians; a ratio is taken round by round and has the 95 % bootstrap
-interval of its median, or, from fewer than six rounds, the least and the greatest of them.
+interval of its median, or, from fewer than six rounds, the least and the greatest of them, and says how many rounds
+those were. A ratio is *met* or *short* only where its whole interval is; where the interval holds the target, this
+machine *cannot tell*, and a line below the table says how many rounds would.
 """
 UNEXPLAINED = (
     "the bench itself cannot tell why; single figures of a shared machine vary, so see whether it comes again."
@@ -37,10 +41,16 @@ class SpeedClaim:
     met: bool | None
     """None when this machine, or a quick run, cannot tell."""
     why: str = ""
+    in_doubt: bool = False
+    """Measured, but the interval holds the target."""
 
     @property
     def verdict(self) -> str:
-        return {True: "met", False: "short", None: "not judged"}[self.met]
+        return "cannot tell" if self.in_doubt else {True: "met", False: "short", None: "not judged"}[self.met]
+
+    @property
+    def needs_words(self) -> bool:
+        return self.in_doubt or self.met is False
 
 
 @dataclass
@@ -52,22 +62,55 @@ class ClaimSection(BenchSection):
     def claim(self, what: str, target: str, found: str, met: bool | None, why: str = "") -> None:
         self.claims.append(SpeedClaim(what, target, found, met, why))
 
+    def claim_ratio(
+        self,
+        what: str,
+        target: str,
+        found: Ratio,
+        *,
+        at_least: float = -math.inf,
+        at_most: float = math.inf,
+        remark: str = "",
+        why: str = "",
+    ) -> None:
+        """Met or short only where the whole interval is; else it says what telling would take."""
+        met, bound = at_least <= found.low and found.high <= at_most, at_least if math.isinf(at_most) else at_most
+        short = found.high < at_least or found.low > at_most
+        in_doubt = not met and not short
+        words = power(found, bound) if in_doubt else why
+        text = f"{found}{f', {remark}' if remark else ''}"
+        self.claims.append(SpeedClaim(what, target, text, None if in_doubt else met, words, in_doubt))
+
     def as_dict(self) -> dict[str, Any]:
         claims = [{**asdict(claim), "verdict": claim.verdict} for claim in self.claims]
         return {**asdict(self), "claims": claims}
 
 
+def power(found: Ratio, target: float) -> str:
+    """What telling a ratio from a target takes: its interval narrows with the root of the rounds.
+
+    >>> power(Ratio(1.10, 1.0, 1.2, 25), 1.05)
+    'these 25 rounds tell a median to within 0.100; to tell 1.100 from 1.050 takes about 100 here.'
+    """
+    half, apart = (found.high - found.low) / 2, abs(found.value - target)
+    told = f"these {found.rounds} rounds tell a median to within {half:.3f}"
+    rounds = found.rounds * (half / apart) ** 2 if apart else math.inf
+    if rounds > 100_000:
+        return f"{told}; no number of rounds tells {found.value:.3f} from {target:.3f}."
+    return f"{told}; to tell {found.value:.3f} from {target:.3f} takes about {max(rounds, found.rounds + 1):,.0f} here."
+
+
 def not_judged(sections: Sequence[ClaimSection]) -> None:
     """Takes the verdict back."""
     for section in sections:
-        section.claims = [replace(claim, met=None) for claim in section.claims]
+        section.claims = [replace(claim, met=None, in_doubt=False) for claim in section.claims]
 
 
 def claim_lines(sections: Sequence[ClaimSection]) -> Iterator[str]:
     """For the terminal."""
     for claim in (claim for section in sections for claim in section.claims):
         yield f"{claim.verdict:<13}{claim.what}: {claim.found}  (to reach: {claim.target})"
-        if claim.met is False and claim.why:
+        if claim.needs_words and claim.why:
             yield f"{'':<13}{claim.why}"
 
 
@@ -81,7 +124,7 @@ def markdown(report: BenchReport[ClaimSection]) -> str:
     claims = [claim for section in sections for claim in section.claims]
     rows = [[claim.what, claim.target, claim.found, claim.verdict] for claim in claims]
     parts.append("## Claims\n\n" + _markdown_table(["what", "to reach", "found", "verdict"], rows))
-    shortfalls = [f"- **{c.what}** ({c.verdict}): {c.why or UNEXPLAINED}" for c in claims if c.met is False]
+    shortfalls = [f"- **{c.what}** ({c.verdict}): {c.why or UNEXPLAINED}" for c in claims if c.needs_words]
     if shortfalls:
         parts.append("\n".join(shortfalls) + "\n")
     for section in sections:

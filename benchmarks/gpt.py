@@ -80,21 +80,21 @@ def _peer_claims(
     products = percent(profile.products, 1)
     why = f"matrix products, which all variants must do, are {products} of our step; see where the time goes."
     plain = ratio(found, PLAIN, OURS)
-    section.claim(
+    section.claim_ratio(
         f"GPT step of {tokens} against the author's plain implementation",
-        "at least 1.15x, interval above 1",
-        str(plain),
-        plain.value >= 1.15 and plain.low > 1,
-        why,
+        "at least 1.15x",
+        plain,
+        at_least=1.15,
+        why=why,
     )
     fastest = min(PEERS, key=lambda name: found[name].median)
     best = ratio(found, fastest, OURS)
-    section.claim(
+    section.claim_ratio(
         f"GPT step of {tokens} against the fastest peer ({PEERS[fastest]})",
-        "at least 1.05x, interval above 1",
-        str(best),
-        best.value >= 1.05 and best.low > 1,
-        why,
+        "at least 1.05x",
+        best,
+        at_least=1.05,
+        why=why,
     )
     share = memory[OURS] / memory[PLAIN]
     section.claim(

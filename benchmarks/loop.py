@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +13,7 @@ import torch
 
 from benchmarks.calls import Calls
 from benchmarks.claims import ClaimSection
+from benchmarks.threads import busy
 from oelm_core.bench.report import BenchTable, Effort
 from oelm_core.bench.steps import MEDIUM, SMALL, TINY, device, experiment, gpt, network, token_batch
 from oelm_core.bench.subjects import compare_compiling, compare_precisions, time_workers
@@ -94,18 +92,6 @@ def _waiting(section: ClaimSection, effort: Effort) -> None:
     section.tables.append(BenchTable("Threads that wait", ["where", "spin", "step", "ratio to ours"], rows, note))
 
 
-@contextlib.contextmanager
-def busy(count: int) -> Iterator[None]:
-    """So many processes that keep a core busy each."""
-    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for burner in burners:
-            burner.kill()
-            burner.wait()
-
-
 def _record_claim(section: ClaimSection, effort: Effort) -> None:
     megabytes = 5 if effort.quick else 100
     makes = {"empty": partial(record_writing, 0), "long": partial(record_writing, megabytes)}
@@ -156,7 +142,7 @@ def _generation_claim(section: ClaimSection, effort: Effort) -> None:
     }
     found = take_turns(makes, rounds=effort.rounds(3), threads=effort.threads)
     faster = ratio(found, "none", "cache")
-    section.claim("generate with a key/value cache against without", "faster", str(faster), faster.low > 1)
+    section.claim_ratio("generate with a key/value cache against without", "faster", faster, at_least=1.0)
     section.keep("generation", found)
 
 

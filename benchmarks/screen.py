@@ -69,7 +69,7 @@ def _start_up(section: ClaimSection, effort: Effort) -> None:
     note = "In turns; the first round is dropped."
     section.tables.append(BenchTable("Start-up", ["command", "CPU time"], rows, note))
     against = paired_ratio(times["oelm --help"], times["import typer"])
-    section.claim("oelm --help against `import typer`", "at most 2x", str(against), against.value <= 2)
+    section.claim_ratio("oelm --help against `import typer`", "at most 2x", against, at_most=2.0)
     section.raw["startup"] = times
 
 

@@ -100,7 +100,7 @@ class Ratio:
     def __str__(self) -> str:
         if self.rounds < ENOUGH:
             return f"{self.value:.3f}x ({self.low:.3f} to {self.high:.3f} in {self.rounds} rounds)"
-        return f"{self.value:.3f}x [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.value:.3f}x [{self.low:.3f}, {self.high:.3f}] in {self.rounds} rounds"
 
 
 def ratio(found: Mapping[str, Measured], other: str, ours: str) -> Ratio:

@@ -6,12 +6,22 @@ SFC64 takes half the time of torch's Mersenne twister, its comparison a fifth of
 Attention: torch's CPU kernel gives up when `dropout_p > 0` and keeps three `[batch, heads, T, T]` tensors for the
 backward pass. Ours walks over blocks of queries that fit the cache, looks only at keys up to the block's end, keeps one
 byte per logit (what was dropped) and recomputes the rest. `docs/performance.md` says what it buys.
+
+With several threads each has rows or heads, or pieces of a draw, of its own from beginning to end: were every small
+product shared among all, they would wait for one another at each, and on a busy machine for a thread that has no core.
+What is dropped does not depend on how many threads there are.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
-from typing import Any
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +30,44 @@ from torch import Tensor, nn
 
 BLOCK = 64
 """Queries per block of attention: `[heads, 64, 512]` logits are 1 MB, about what a core's cache holds."""
+PIECE = 1 << 18
+"""Numbers that are drawn from one seed; more are drawn in pieces, by as many threads as there are."""
+
+Unit = TypeVar("Unit")
+
+
+def on_all_threads(work: Callable[[Unit], None], units: Sequence[Unit]) -> None:
+    """Does the work for every unit; each is done by one thread alone, which takes the next one when it is through."""
+    threads = _threads()
+    if min(threads, len(units)) <= 1:  # as in the threads of the pool itself
+        for unit in units:
+            work(unit)
+        return
+    for _ in _pool(os.getpid(), threads).map(work, units):
+        pass
+
+
+def _threads() -> int:
+    """As many as torch has, but no more than there are cores: more of them would only take turns."""
+    return min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
+
+
+@functools.lru_cache(maxsize=1)
+def _pool(_process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads whose own products take one thread each. A process that was forked needs others."""
+    started, before = threading.Barrier(threads + 1), torch.get_num_threads()
+
+    def begin() -> None:
+        torch.set_num_threads(1)  # this thread's own: OpenMP keeps the number for each
+        torch.set_grad_enabled(False)
+        started.wait()
+
+    pool = ThreadPoolExecutor(threads, "attention", begin)
+    for _ in range(threads):
+        pool.submit(int)
+    started.wait()
+    torch.set_num_threads(before)  # for threads that begin later; ours has it still
+    return pool
 
 
 def kept(shape: tuple[int, ...], dropout: float) -> tuple[Tensor, float]:
@@ -28,12 +76,29 @@ def kept(shape: tuple[int, ...], dropout: float) -> tuple[Tensor, float]:
     That is dropout rounded to 1 / 65536. Torch's global CPU generator gives the seed, so its state says it all. Bytes
     rather than booleans: torch makes floats of them five times as fast.
     """
-    count = math.prod(shape)
-    seed = int(torch.empty((), dtype=torch.int64).random_())
-    bits = np.random.SFC64(seed).random_raw((count + 3) // 4).view(np.uint16)[:count]
-    threshold = min(round(dropout * 65536), 65535)
-    survivors = np.greater_equal(bits, np.uint16(threshold)).view(np.uint8)
-    return torch.from_numpy(survivors).view(shape), 1.0 - threshold / 65536
+    return _survivors(shape, dropout, _seed()), 1.0 - _threshold(dropout) / 65536
+
+
+def _seed() -> int:
+    return int(torch.empty((), dtype=torch.int64).random_())
+
+
+def _threshold(dropout: float) -> int:
+    return min(round(dropout * 65536), 65535)
+
+
+def _survivors(shape: tuple[int, ...], dropout: float, seed: int) -> Tensor:
+    count, threshold = math.prod(shape), np.uint16(_threshold(dropout))
+    found = np.empty(count, np.bool_)
+
+    def draw(start: int) -> None:
+        piece = found[start : start + PIECE]
+        source = np.random.SFC64([seed, start] if start else seed)
+        bits = source.random_raw((len(piece) + 3) // 4).view(np.uint16)[: len(piece)]
+        np.greater_equal(bits, threshold, out=piece)
+
+    on_all_threads(draw, range(0, count, PIECE))
+    return torch.from_numpy(found.view(np.uint8)).view(shape)
 
 
 def cheaper_here(x: Tensor) -> bool:
@@ -132,6 +197,14 @@ def _probabilities(q: Tensor, k: Tensor, bias: Tensor | None, future: Tensor, st
     return torch.softmax(logits, dim=-1)
 
 
+def _shares(batch: int, heads: int) -> list[tuple[int, slice]]:
+    """(row, its heads) that one thread works through alone: whole rows where they go round, else some of the heads."""
+    threads = _threads()
+    parts = 1 if batch % threads == 0 else min(threads, heads)
+    cuts = [heads * part // parts for part in range(parts + 1)]
+    return [(row, slice(*cut)) for row in range(batch) for cut in itertools.pairwise(cuts)]
+
+
 class _DropoutAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
@@ -139,15 +212,25 @@ class _DropoutAttention(torch.autograd.Function):
         out = torch.empty(batch, length, heads, width).transpose(1, 2)
         scaled = torch.mul(query, width**-0.5, out=torch.empty(query.shape))
         key, value = key.contiguous(), value.contiguous()
-        future = _future()
-        survivors: list[Tensor] = []
-        share = 1.0
-        for b, (q, k, v) in enumerate(zip(scaled, key, value, strict=True)):
-            for start, end in _blocks(length):
-                keep, share = kept((heads, end - start, end), dropout)
-                survivors.append(keep)
-                p = _probabilities(q, k, bias, future, start, end).mul_(keep.float())
-                out[b, :, start:end] = torch.bmm(p, v[:, :end])
+        blocks, future = _blocks(length), _future()
+        places = [(row, number) for row in range(batch) for number in range(len(blocks))]
+        seeds, survivors = [_seed() for _ in places], [torch.empty(0)] * len(places)
+        share = 1.0 - _threshold(dropout) / 65536
+
+        def draw(place: int) -> None:
+            start, end = blocks[places[place][1]]
+            survivors[place] = _survivors((heads, end - start, end), dropout, seeds[place])
+
+        def mix(part: tuple[int, slice]) -> None:
+            b, some = part
+            q, k, v = scaled[b, some], key[b, some], value[b, some]
+            masks = survivors[b * len(blocks) :]
+            for (start, end), keep in zip(blocks, masks, strict=False):
+                p = _probabilities(q, k, _of_heads(bias, some), future, start, end).mul_(keep[some].float())
+                out[b, some, start:end] = torch.bmm(p, v[:, :end])
+
+        on_all_threads(draw, range(len(places)))
+        on_all_threads(mix, _shares(batch, heads))
         out /= share
         ctx.save_for_backward(scaled, key, value, bias, *survivors)
         ctx.share = share
@@ -158,23 +241,33 @@ class _DropoutAttention(torch.autograd.Function):
         scaled, key, value, bias, *survivors = ctx.saved_tensors
         batch, heads, length, width = scaled.shape
         d_query, d_key, d_value = (torch.empty(batch, length, heads, width).transpose(1, 2) for _ in range(3))
-        d_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[3] else None
-        future = _future()
-        masks = iter(survivors)
-        for b, (q, k, v) in enumerate(zip(scaled, key, value, strict=True)):
-            d_out = (grads[0][b] / ctx.share).contiguous()
+        # A row's own, added up afterwards: rows are worked on at the same time.
+        d_biases = bias.new_zeros(batch, *bias.shape[1:]) if bias is not None and ctx.needs_input_grad[3] else None
+        blocks, future = _blocks(length), _future()
+
+        def mix(part: tuple[int, slice]) -> None:
+            b, some = part
+            q, k, v = scaled[b, some], key[b, some], value[b, some]
+            d_out = (grads[0][b, some] / ctx.share).contiguous()
             d_k, d_v = torch.zeros_like(k), torch.zeros_like(v)
-            for start, end in _blocks(length):
-                keep = next(masks).float()
-                p = _probabilities(q, k, bias, future, start, end)
+            for (start, end), survived in zip(blocks, survivors[b * len(blocks) :], strict=False):
+                keep = survived[some].float()
+                p = _probabilities(q, k, _of_heads(bias, some), future, start, end)
                 block_out = d_out[:, start:end]
                 d_p = torch.bmm(block_out, v[:, :end].transpose(1, 2)).mul_(keep)
                 d_logits = torch._softmax_backward_data(d_p, p, -1, p.dtype)
                 # Not baddbmm_: into a slice it multiplies head by head, a quarter slower over all.
                 d_v[:, :end] += torch.bmm(p.mul_(keep).transpose(1, 2), block_out)
-                d_query[b, :, start:end] = torch.bmm(d_logits, k[:, :end])
+                d_query[b, some, start:end] = torch.bmm(d_logits, k[:, :end])
                 d_k[:, :end] += torch.bmm(d_logits.transpose(1, 2), q[:, start:end])
-                if d_bias is not None:
-                    d_bias[0, :, start:end, :end] += d_logits
-            d_key[b], d_value[b] = d_k, d_v
+                if d_biases is not None:
+                    d_biases[b, some, start:end, :end] = d_logits
+            d_key[b, some], d_value[b, some] = d_k, d_v
+
+        on_all_threads(mix, _shares(batch, heads))
+        d_bias = None if d_biases is None else d_biases.sum(0, keepdim=True)
         return d_query.mul_(width**-0.5), d_key, d_value, d_bias, None
+
+
+def _of_heads(bias: Tensor | None, some: slice) -> Tensor | None:
+    return None if bias is None else bias[:, some]

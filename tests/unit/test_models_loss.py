@@ -6,8 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from oelm_core.models.dropout import Dropout, dropout_attention, dropout_attention_usable, kept
+from oelm_core.models.dropout import PIECE, Dropout, dropout_attention, dropout_attention_usable, kept
 from oelm_core.models.loss import IGNORED, chunk_size, chunked_cross_entropy, linear_cross_entropy
+from tests import needs
 
 
 def problem(tokens: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -127,6 +128,36 @@ def test_dropout_keeps_the_share_it_should_and_the_mean() -> None:
     ones = torch.ones(2, 3, 64, 8)
     means = torch.stack([dropout_attention(q, k, ones, None, 0.2) for _ in range(50)])
     assert means.mean().item() == pytest.approx(1.0, abs=0.01)
+
+
+@needs.two_cores
+@pytest.mark.parametrize("rows", [1, 2])
+def test_threads_share_the_work_and_change_nothing(rows: int) -> None:
+    """But the last bit of a sum: masks of several pieces, attention split by heads (one row) and by rows (two)."""
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            torch.manual_seed(3)
+            q, k, v = (torch.randn(rows, 3, 150, 8, requires_grad=True) for _ in range(3))
+            bias = causal_bias(150).detach().requires_grad_()
+            out = dropout_attention(q, k, v, bias, 0.3)
+            out.square().sum().backward()
+            masks = kept((3, PIECE), 0.1)[0]
+            assert torch.get_num_threads() == threads
+            found.append([out.detach(), q.grad, k.grad, v.grad, bias.grad, masks])
+    finally:
+        torch.set_num_threads(before)
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert torch.equal(found[0][-1], found[1][-1])
+
+
+def test_pieces_of_a_large_draw_differ() -> None:
+    torch.manual_seed(1)
+    survivors, _ = kept((2, PIECE), 0.5)
+    assert survivors[0].float().sub(survivors[1].float()).abs().mean().item() == pytest.approx(0.5, abs=0.01)
 
 
 def test_dropped_attention_follows_the_global_seed() -> None:

@@ -1,0 +1,112 @@
+"""Our GPT's step beside its peers' at 1, 2 and 4 threads, on a quiet and on a busy machine, by both clocks."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from benchmarks import peers
+from benchmarks.claims import ClaimSection
+from oelm_core.bench.report import BenchTable, Effort
+from oelm_core.bench.steps import MEDIUM, TINY, gpt
+from oelm_core.bench.turns import ENOUGH, Make, Measured, Ratio, children, paired_ratio, turns
+from oelm_core.formatting import measured_time
+from oelm_core.method.flops import StepSizes
+
+OURS = "ours"
+PEERS = {"plain": peers.plain_gpt, "nanoGPT-style": peers.nano_gpt, "transformers GPT2": peers.transformers_gpt2}
+COUNTS = (1, 2, 4)
+SIZES = MEDIUM.but(layers=2, vocab=16384, batch=1)
+"""A third of the recipe's network, its head the same share of the work: two dozen cells must fit into minutes."""
+SECONDS = 15.0
+"""No round of a cell begins later than this, once there are enough."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one number of threads found, by one clock: how many times our time each peer takes."""
+
+    threads: int
+    machine: str
+    clock: str
+    ours: float
+    times: dict[str, Ratio]
+
+    @property
+    def fastest(self) -> str:
+        return min(self.times, key=lambda peer: self.times[peer].value)
+
+    @property
+    def worst(self) -> Ratio:
+        return self.times[self.fastest]
+
+    def __str__(self) -> str:
+        return f"{self.threads} {'thread' if self.threads == 1 else 'threads'}, {self.machine}, {self.clock}"
+
+
+def measure(effort: Effort) -> ClaimSection:
+    section = ClaimSection("threads", "Threads and neighbours")
+    sizes = TINY if effort.quick else SIZES
+    cells = [cell for threads in COUNTS for cell in _cells(section, sizes, threads, effort)]
+    rows = [
+        [str(cell.threads), cell.machine, cell.clock, measured_time(cell.ours), *map(str, cell.times.values())]
+        for cell in cells
+    ]
+    note = (
+        f"A step of {sizes.batch} x {sizes.length} tokens, {sizes.layers} layers, {sizes.vocab:,} words. Ratios: how"
+        f" many times our time a peer takes in the same rounds. Busy: beside {effort.threads} processes that never"
+        f" rest. This machine has {effort.threads} cores, so that 4 threads wait for one another there."
+    )
+    columns = ["threads", "machine", "clock", "ours", *PEERS]
+    section.tables.append(BenchTable("A step at each number of threads", columns, rows, note))
+    worst = min(cells, key=lambda cell: cell.worst.value)
+    section.claim_ratio(
+        "GPT step against the fastest peer, the worst of all threads, machines and clocks",
+        "never slower: at least 1x",
+        worst.worst,
+        at_least=1.0,
+        remark=f"{worst.fastest}; {worst}",
+    )
+    return section
+
+
+def _cells(section: ClaimSection, sizes: StepSizes, threads: int, effort: Effort) -> Iterator[Cell]:
+    makes: dict[str, Make] = {OURS: partial(gpt, sizes), **{name: partial(make, sizes) for name, make in PEERS.items()}}
+    with children(makes, threads) as alive:
+        for child in alive.values():
+            child.ready()
+        for machine, neighbours in (("quiet", 0), ("busy", effort.threads)):
+            with busy(neighbours):
+                found = turns(alive, rounds=effort.rounds(3 * ENOUGH), within=SECONDS)
+            section.keep(f"{threads} threads, {machine}", found)
+            for clock in ("wall", "CPU"):
+                seconds = {name: _seconds(one, clock) for name, one in found.items()}
+                yield Cell(threads, machine, clock, _median_of(found[OURS], clock), _times(seconds))
+
+
+def _seconds(measured: Measured, clock: str) -> Sequence[float]:
+    return measured.wall if clock == "wall" else measured.seconds
+
+
+def _median_of(measured: Measured, clock: str) -> float:
+    return measured.median_wall if clock == "wall" else measured.median
+
+
+def _times(seconds: Mapping[str, Sequence[float]]) -> dict[str, Ratio]:
+    return {name: paired_ratio(seconds[name], seconds[OURS]) for name in PEERS}
+
+
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes that keep a core busy each."""
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
