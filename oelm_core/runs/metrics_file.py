@@ -60,6 +60,11 @@ class MetricsReader:
         """Why the file was not read to its end, where it is there."""
 
     def read_new(self, max_bytes: int | None = None) -> NewLines:
+        restarted, chunk = self.read_bytes(max_bytes)
+        return NewLines(restarted, list(parse(chunk.split(b"\n"), *self.kinds)) if chunk else [])
+
+    def read_bytes(self, max_bytes: int | None = None) -> tuple[bool, bytes]:
+        """(restarted, the whole lines that were appended), not looked into."""
         try:
             with open(open_plain_file(self.path), "rb") as file:
                 status = os.fstat(file.fileno())
@@ -68,7 +73,7 @@ class MetricsReader:
                     self.offset = 0
                 self._inode = status.st_ino
                 if status.st_size == self.offset:
-                    return NewLines(restarted, [])
+                    return restarted, b""
                 file.seek(self.offset)
                 room = max(0, MOST_BYTES["metrics"] - self.offset)
                 chunk = file.read(room if max_bytes is None else min(max_bytes, room))
@@ -77,13 +82,13 @@ class MetricsReader:
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             self.problem = None if missing else f"unreadable: {self.path.name}, {error.strerror}."
-            return NewLines(False, [])
+            return False, b""
         self.problem = None
         if status.st_size > MOST_BYTES["metrics"]:
             self.problem = f"unreadable: {self.path.name}, {too_large(self.path, 'metrics').strerror}."
         whole = chunk.rfind(b"\n") + 1
         self.offset += whole
-        return NewLines(restarted, list(parse(chunk[:whole].split(b"\n"), *self.kinds)))
+        return restarted, chunk[:whole]
 
 
 def parse(lines: list[bytes], *kinds: MetricKind) -> Iterator[MetricLine]:

@@ -11,9 +11,10 @@ from array import array
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
-from oelm_core.runs.metrics_file import MetricsReader, skim
-from oelm_core.runs.schema import MetricLine
+from oelm_core.runs.metrics_file import MetricsReader, parse, skim
+from oelm_core.runs.schema import LAST_STEP, MetricLine, decode_metrics
 from oelm_tui.snapshots.background import give_way
 
 CHUNK = 64 * 1024
@@ -21,6 +22,8 @@ SKIM_FROM = 8 * 1024 * 1024
 """Files larger than this are first skimmed: evenly spread pieces give the whole curve at once."""
 TAIL = 16 * 1024
 SKIM_PIECES, SKIM_PIECE = 160, 8 * 1024
+TEXTS = {"what", "message"}
+"""What an event says; no column."""
 
 
 class KindColumns:
@@ -42,12 +45,30 @@ class KindColumns:
         for name in self.columns.keys() - {"step", "t"}:
             try:
                 column = array("d", map(itemgetter(name), values))
-            except KeyError:  # not in every record
-                column = array("d", [one.get(name, math.nan) for one in values])
+            except (KeyError, OverflowError):  # not in every record, or past what a float holds
+                column = array("d", [_as_float(one.get(name, math.nan)) for one in values])
             _extend(self.columns[name], column)
         _extend(self.columns["t"], array("d", [line.t for line in lines]))
         # The step column last: its length is what readers in other threads go by.
         _extend(self.columns["step"], array("d", [line.step for line in lines]))
+
+    def add_plain(self, rows: Sequence[dict[str, Any]]) -> bool:
+        """Adds rows that are numbers throughout, alike in their keys; False, and nothing added, where they are not."""
+        names = set().union(*rows)
+        try:
+            steps = [*map(itemgetter("step"), rows)]
+            if {*map(type, steps)} != {int} or max(steps) > LAST_STEP or "t" not in names or names & TEXTS:
+                return False
+            new = {name: array("d", map(itemgetter(name), rows)) for name in names - {"kind"}}
+        except (KeyError, TypeError, OverflowError):
+            return False
+        before = len(self)
+        for name in new.keys() - self.columns.keys():
+            self.columns[name] = array("d", [math.nan]) * before
+        for name in self.columns.keys() - {"step"}:
+            _extend(self.columns[name], new.get(name) or array("d", [math.nan]) * len(rows))
+        _extend(self.columns["step"], new["step"])
+        return True
 
     def column(self, name: str) -> Sequence[float]:
         return self.columns.get(name, array("d"))
@@ -71,6 +92,17 @@ class Columns:
         for kind, group in by_kind.items():
             if kind in self.tables:
                 self.tables[kind].add(group)
+
+    def add_lines(self, chunk: bytes) -> None:
+        """Adds whole lines of the file; all at once where they are what the worker writes, else one by one."""
+        odd = b"true" in chunk or b"false" in chunk  # they would pass for numbers
+        rows = None if odd else decode_metrics(chunk)
+        by_kind: dict[str, list[dict[str, Any]]] = {}
+        for row in rows or ():
+            by_kind.setdefault(str(row.get("kind")), []).append(row)
+        plain = [kind for kind, group in by_kind.items() if kind in self.tables and self.tables[kind].add_plain(group)]
+        if len(plain) < max(1, len(by_kind)):
+            self.add(line for line in parse(chunk.split(b"\n")) if line.kind not in plain)
 
     def __getitem__(self, kind: str) -> KindColumns:
         return self.tables[kind]
@@ -120,12 +152,13 @@ class ColumnsReader:
         until = time.monotonic() + seconds
         while True:
             before = self._reader.offset
-            restarted, records = self._reader.read_new(CHUNK)
+            restarted, lines = self._reader.read_bytes(CHUNK)
             if restarted:
                 target = self.columns = Columns()
                 self._loading, self._skimmed, changed = None, False, True
-            target.add(records)
-            changed = changed or bool(records)
+            if lines:
+                target.add_lines(lines)
+                changed = True
             self._read = self._reader.offset
             if self._read == before or time.monotonic() > until:
                 self.behind = self._read != before
@@ -178,6 +211,13 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _extend(column: array[float], values: array[float]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oelm_core.runs.metrics_file import MetricsReader, MetricsWriter, read_metrics
+from oelm_core.runs.metrics_file import MetricsReader, MetricsWriter, parse, read_metrics
+from oelm_tui.snapshots.columns import Columns
 
 
 def test_what_was_written_is_read_once_and_in_order(tmp_path: Path) -> None:
@@ -92,3 +94,30 @@ def test_half_a_line_is_a_full_disk_and_not_a_record(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "write", lambda file, content: len(content) // 2)
     with pytest.raises(OSError, match="No space left"):
         writer.write("train", 1, loss=1.0)
+
+
+VALUES = st.one_of(
+    st.floats(), st.integers(-(10**400), 10**400), st.none(), st.booleans(), st.text(max_size=3), st.just([1])
+)
+ROWS = st.fixed_dictionaries(
+    {},
+    optional={
+        "t": st.one_of(st.floats(0, 10), st.sampled_from([3, 10**400, None])),
+        "step": st.one_of(st.integers(0, 9), st.just(10**400), st.floats(0, 9), st.booleans()),
+        "kind": st.sampled_from(["train", "eval", "system", "event", "other", 3, None]),
+        **dict.fromkeys(("loss", "lr", "what", "message"), VALUES),
+    },
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.one_of(ROWS, st.just("torn"), st.just([1]))))
+def test_lines_read_all_at_once_are_the_columns_of_lines_read_one_by_one(rows: list[object]) -> None:
+    chunk = b"".join(json.dumps(row)[: 5 if row == "torn" else None].encode() + b"\n" for row in rows)
+    at_once, one_by_one = Columns(), Columns()
+    at_once.add_lines(chunk)
+    one_by_one.add(parse(chunk.split(b"\n")))
+    for kind, table in one_by_one.tables.items():
+        shown = {name: list(map(str, column)) for name, column in table.columns.items()}
+        assert {name: list(map(str, column)) for name, column in at_once[kind].columns.items()} == shown
+    assert [line.message for line in at_once.events] == [line.message for line in one_by_one.events]
