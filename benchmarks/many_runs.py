@@ -38,6 +38,8 @@ finally:
     print(open("/proc/self/status").read(), file=sys.stderr)
 """
 """oelm, and at its end what memory it had at most: what the system counts for children begins with the parent's."""
+LIBRARIES = "import msgspec, numpy, pydantic, rich.table, scipy.special, typer"
+"""What comparing cannot do without: tables, presets, and the t distribution."""
 MOST = 1.0
 """Seconds that `oelm runs` of ten thousand may take when nothing changed."""
 MOST_OF_SIX = 0.8
@@ -67,7 +69,7 @@ def measure(effort: Effort) -> ClaimSection:
     section.claim(
         f"oelm runs, {count(sizes[-1])} runs, nothing changed",
         f"at most {MOST:g} s of CPU time",
-        measured_time(many),
+        f"{measured_time(many)}, median of {effort.rounds(3)} calls",
         many <= MOST,
     )
     for name in found[sizes[0]]:
@@ -102,8 +104,14 @@ def _compare(section: ClaimSection, effort: Effort) -> None:
     rows = [[count(size), measured_time(cost.seconds), f"{cost.memory:.0f} MB"] for size, cost in found.items()]
     section.tables.append(BenchTable("oelm compare of two arms", ["runs", "CPU time", "memory"], rows))
     six = found[sizes[0]].seconds
+    with _Home() as home:
+        libraries = _median([home.cost_of(LIBRARIES) for _ in range(effort.rounds(5))]).seconds
     section.claim(
-        "oelm compare, 6 runs", f"at most {MOST_OF_SIX:g} s of CPU time", measured_time(six), six <= MOST_OF_SIX
+        "oelm compare, 6 runs",
+        f"at most {MOST_OF_SIX:g} s of CPU time",
+        f"{measured_time(six)}, median of {effort.rounds(5)} calls",
+        six <= MOST_OF_SIX,
+        f"loading the libraries alone takes {measured_time(libraries)} of it ({LIBRARIES.removeprefix('import ')}).",
     )
     order = slope(sizes[1:], [found[size].seconds for size in sizes[1:]]) if len(sizes) > 2 else 0.0
     if order:
@@ -133,9 +141,12 @@ class _Home:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def cost(self, arguments: list[str]) -> Cost:
+        return self.cost_of(COMMAND, *arguments)
+
+    def cost_of(self, program: str, *arguments: str) -> Cost:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         ended = subprocess.run(
-            [sys.executable, "-c", COMMAND, *arguments],
+            [sys.executable, "-c", program, *arguments],
             env={**os.environ, "OELM_HOME": str(self.path)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

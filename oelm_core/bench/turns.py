@@ -90,17 +90,21 @@ class Measured:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast: the median over rounds of other / ours, with its 95 % interval (few rounds: range)."""
+    """A median over rounds with its 95 % interval (few rounds: range); mostly of how many times as fast ours is."""
 
     value: float
     low: float
     high: float
     rounds: int
+    unit: str = "x"
 
     def __str__(self) -> str:
+        value = f"{self.value:.3f}{self.unit}"
+        if self.rounds == 1:
+            return f"{value}, once"
         if self.rounds < ENOUGH:
-            return f"{self.value:.3f}x ({self.low:.3f} to {self.high:.3f} in {self.rounds} rounds)"
-        return f"{self.value:.3f}x [{self.low:.3f}, {self.high:.3f}] in {self.rounds} rounds"
+            return f"{value} ({self.low:.3f} to {self.high:.3f} in {self.rounds} rounds)"
+        return f"{value} [{self.low:.3f}, {self.high:.3f}] in {self.rounds} rounds"
 
 
 def ratio(found: Mapping[str, Measured], other: str, ours: str) -> Ratio:
@@ -116,9 +120,13 @@ def paired_ratio(other: Sequence[float], ours: Sequence[float]) -> Ratio:
     """
     if len(other) != len(ours) or not ours:
         raise ValueError("both variants need the same number of rounds, and at least one")
-    ratios = [a / b for a, b in zip(other, ours, strict=True)]
-    low, high = bootstrap(ratios) if len(ratios) >= ENOUGH else (min(ratios), max(ratios))
-    return Ratio(statistics.median(ratios), low, high, len(ratios))
+    return over_rounds([a / b for a, b in zip(other, ours, strict=True)])
+
+
+def over_rounds(values: Sequence[float], unit: str = "x") -> Ratio:
+    """The median of what rounds found, with its interval, or its range where they are few."""
+    low, high = bootstrap(values) if len(values) >= ENOUGH else (min(values), max(values))
+    return Ratio(statistics.median(values), low, high, len(values), unit)
 
 
 def bootstrap(values: Sequence[float]) -> tuple[float, float]:
