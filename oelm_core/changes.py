@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-LABELS = frozenset({"id", "title", "about", "baseline", "published", "target", "family", "seed", "slurm"})
+LABELS = frozenset({"id", "title", "about", "finding", "baseline", "published", "target", "family", "seed", "slurm"})
 """What tells of a configuration without being a setting of it."""
 
 

@@ -56,6 +56,10 @@ class PresetCard:
     sections: tuple[CardSection, ...]
 
 
+FINDINGS = "docs/findings.md"
+"""Where the evidence for what we recommend is."""
+
+
 @dataclass(frozen=True)
 class PresetFacts:
     """What is found out by counting and by auditing; None while it is not known."""
@@ -120,6 +124,8 @@ def study_card(study: Study, catalogue: Catalogue, runs: Sequence[Run], command:
 
 def _question(experiment: Experiment, baseline: Experiment | None) -> tuple[CardRow, ...]:
     rows = [CardRow("", experiment.about)] if experiment.about else []
+    if experiment.finding:
+        rows.append(CardRow("recommended", experiment.finding, FINDINGS))
     if baseline is not None:
         rows.append(CardRow("against", baseline.id, baseline.title))
     elif experiment.baseline is None:

@@ -166,7 +166,7 @@ class _Parents:
                 raise BadInput(f"{document.where}: {missing}")
             content, below = self._join(parent, (*above, document.name))
             joined, depth = merge(joined, content), max(depth, below + 1)
-        for key in ("part", "id", "title", "published", "about"):  # an arm's own story is not inherited
+        for key in ("part", "id", "title", "published", "about", "finding"):  # an arm's own story is not inherited
             joined.pop(key, None)
         return merge(joined, own), depth
 

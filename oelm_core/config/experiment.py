@@ -41,6 +41,8 @@ class Experiment(Section):
     """Id of the arm this one is compared with; None for a baseline."""
     about: str = ""
     """What the arm is for, in a sentence or two."""
+    finding: str = ""
+    """Why we recommend it: what docs/findings.md found, in a sentence. Empty for all others, the author's too."""
     model: Model
     data: Data
     method: Method

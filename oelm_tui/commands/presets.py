@@ -83,10 +83,17 @@ class PresetRow(NamedTuple):
     dataset: str
     method: str | None = None
     baseline: str | None = None
+    recommended: bool = False
+
+    @property
+    def marked_title(self) -> str:
+        return f"{self.title} (recommended)" if self.recommended else self.title
 
 
 def _experiment_row(one: Experiment) -> PresetRow:
-    return PresetRow(one.id, one.title, "experiment", one.family, one.data.name, one.method.name, one.baseline)
+    return PresetRow(
+        one.id, one.title, "experiment", one.family, one.data.name, one.method.name, one.baseline, bool(one.finding)
+    )
 
 
 def _study_row(study: Study, found: Catalogue) -> PresetRow:
@@ -98,7 +105,10 @@ def _study_row(study: Study, found: Catalogue) -> PresetRow:
 def _print_list(experiments: list[PresetRow], studies: list[PresetRow]) -> None:
     print_table(
         ["EXPERIMENT", "FAMILY", "DATA", "METHOD", "BASELINE", "TITLE"],
-        [[row.id, row.family, row.dataset, row.method or "-", row.baseline or "-", row.title] for row in experiments],
+        [
+            [row.id, row.family, row.dataset, row.method or "-", row.baseline or "-", row.marked_title]
+            for row in experiments
+        ],
         drop=("BASELINE", "FAMILY", "DATA", "METHOD"),
     )
     print()
