@@ -60,7 +60,7 @@ def keep(home: Path, docs: Path = DOCS) -> None:
 
 
 def _kept(home: Path) -> Iterator[Path]:
-    for top in ("runs", "tuning", "ledger.jsonl", "ledger.head"):
+    for top in ("runs", "tuning", "studies", "ledger.jsonl", "ledger.head"):
         for path in [home / top, *(home / top).rglob("*")]:
             if path.is_file() and not path.is_symlink() and not LEFT_OUT.search(f"/{path.relative_to(home)}"):
                 yield path

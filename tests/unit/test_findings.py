@@ -40,6 +40,8 @@ def test_records_come_back_as_they_were_without_weights_and_logs(tmp_path):
     (run.folder.checkpoints / "step-1" / "model.safetensors").write_bytes(b"weights")
     run.folder.log.write_text("a log\n")
     (home / "ledger.jsonl").write_text("{}\n")
+    (home / "studies").mkdir()
+    (home / "studies" / "plan.json").write_text("{}")
     findings.keep(home, docs)
     first = findings.records(docs).read_bytes()
     findings.keep(home, docs)
@@ -48,7 +50,7 @@ def test_records_come_back_as_they_were_without_weights_and_logs(tmp_path):
     assert findings.restore(again, docs)
     kept = {str(path.relative_to(again)) for path in again.rglob("*") if path.is_file()}
     assert f"runs/{run.id}/result.json" in kept
-    assert "ledger.jsonl" in kept
+    assert {"ledger.jsonl", "studies/plan.json"} <= kept  # without the plan, nothing shows what was registered
     assert not [name for name in kept if "checkpoints" in name or name.endswith(".log")]
     assert (again / "runs" / run.id / "metrics.jsonl").read_bytes() == run.folder.metrics.read_bytes()
     assert not findings.restore(again, docs)  # a home with runs of its own is left alone
