@@ -9,12 +9,11 @@ from pathlib import Path
 from oelm_core.errors import NotFound
 from oelm_core.plain_text import visible
 from oelm_core.report.document import Report
-from oelm_core.report.svg import WIDTH, Drawing, draw_chart
+from oelm_core.report.svg import CHARACTER, WIDTH, Drawing, draw_chart
 from oelm_core.report.svg_heads import draw_heads
 from oelm_core.report.translations import Translations
 
-EDGE, TITLE, LINE = 16, 22, 16
-KEYS_ACROSS = 2
+EDGE, TITLE, LINE, STROKE = 16, 22, 16, 31
 
 
 def render_svg(report: Report) -> str:
@@ -42,17 +41,24 @@ def render_svg(report: Report) -> str:
 def _placed(drawing: Drawing, y: float) -> str:
     """The figure with its title and legend, as a group."""
     parts = [f'<text class="title" y="13">{html.escape(visible(drawing.title))}</text>']
+    across = _keys_across(drawing)
     for place, key in enumerate(drawing.keys):
-        row, column = divmod(place, KEYS_ACROSS)
-        x, line = column * WIDTH / KEYS_ACROSS, TITLE + row * LINE
+        row, column = divmod(place, across)
+        x, line = column * WIDTH / across, TITLE + row * LINE
         label = html.escape(visible(key.label))
-        parts.append(f'{key.stroke(x, line + 5)}<text class="label" x="{x + 31:g}" y="{line + 9}">{label}</text>')
+        parts.append(f'{key.stroke(x, line + 5)}<text class="label" x="{x + STROKE:g}" y="{line + 9}">{label}</text>')
     parts.append(f'<g transform="translate(0 {_above(drawing)})">{drawing.content}</g>')
     return f'<g transform="translate({EDGE} {y:g})">{"".join(parts)}</g>'
 
 
+def _keys_across(drawing: Drawing) -> int:
+    """Two keys of the legend in a line where the longest leaves room for it."""
+    longest = max((len(key.label) for key in drawing.keys), default=0)
+    return 2 if STROKE + CHARACTER * longest <= WIDTH / 2 else 1
+
+
 def _above(drawing: Drawing) -> int:
-    return TITLE + math.ceil(len(drawing.keys) / KEYS_ACROSS) * LINE + 4
+    return TITLE + math.ceil(len(drawing.keys) / _keys_across(drawing)) * LINE + 4
 
 
 def _height(drawing: Drawing) -> float:

@@ -106,7 +106,8 @@ def draw_chart(chart: ReportChart, translate: Translations) -> Drawing | None:
     bands = [_band(points, plane, place % COLOURS) for place, (line, points) in enumerate(drawn) if line.seeds > 1]
     keys, data = [], []
     for place, (line, points) in enumerate(drawn):
-        look = f"c{place % COLOURS}", DASHES[place % len(DASHES)]
+        # A colour that comes again has another dash.
+        look = f"c{place % COLOURS}", DASHES[(place + place // COLOURS) % len(DASHES)]
         of = f" ({translate('mean')} {translate('over {} seeds').format(line.seeds)})" if line.seeds > 1 else ""
         keys.append(Key(line.label + of, *look))
         bands.append(_curve(chart, line, points, plane, *look))

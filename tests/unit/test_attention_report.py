@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 
 from oelm_core.compare import Comparison, compare_runs
+from oelm_core.compare.comparison import BandPoint
 from oelm_core.config.catalogue import Catalogue
 from oelm_core.errors import NotFound
 from oelm_core.report import format_of_file, render, render_audit
+from oelm_core.report.document import ChartLine, Report, ReportChart, ReportSection
+from oelm_core.report.picture import render_svg
+from oelm_core.report.svg import draw_chart
+from oelm_core.report.translations import Translations
 from tests.run_factory import FROZEN, GPT, experiment, write_run
 
 BASELINE = experiment("lab-gpt-baseline", GPT)
@@ -77,3 +82,14 @@ def test_a_report_without_curves_has_nothing_to_draw():
 
 def test_a_files_ending_asks_for_the_picture():
     assert format_of_file("findings.svg").name == "svg"
+
+
+def test_eleven_curves_differ_in_colour_or_dash_and_long_names_have_a_line_each():
+    lines = tuple(ChartLine(f"findings-gpt-{name * 36}", (BandPoint(1, 2.0, 2.0, 2.0),), 1) for name in "abcdefghijk")
+    chart = ReportChart("t", "Step", "perplexity", lines)
+    drawing = draw_chart(chart, Translations("en"))
+    assert drawing is not None
+    assert len({(key.colour, key.dash) for key in drawing.keys}) == 11
+    picture = render_svg(Report("t", "en", (ReportSection("Curves", charts=(chart,)),), (), {}))
+    places = re.findall(r'<text class="label" x="31" y="(\d+)">findings', picture)
+    assert len(set(places)) == 11
