@@ -53,10 +53,17 @@ def group_key(view: RunView) -> tuple[str, str, str]:
 
 
 def pages(snapshot: LabSnapshot, presets: Sequence[str], runs: Sequence[str]) -> list[Page]:
-    """The marked runs or presets as one page; without any, one page for each group that has something to compare."""
+    """The marked runs or presets as one page; without any, one page for each group that has something to compare.
+
+    Draws of a tuning chose a setting and show no arm's result: they are compared only where they are marked.
+    """
     if runs:
         return [Page("marked runs", None, tuple(runs))]
-    views = [view for view in snapshot.runs if view.run.config and (view.run.metric_value is not None or view.is_live)]
+    views = [
+        view
+        for view in snapshot.runs
+        if view.run.config and not view.run.is_draw and (view.run.metric_value is not None or view.is_live)
+    ]
     if presets:
         wanted = {name.lower() for name in presets}
         if len(wanted) == 1 and snapshot.catalogue is not None:

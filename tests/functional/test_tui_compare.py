@@ -17,6 +17,7 @@ from oelm_tui.snapshots import comparing
 from oelm_tui.widgets.lines import ScrollLines
 from tests.functional.tui_lab import drive, press, run_id, said, settle, text_of, wait_until
 from tests.golden.demo import demo_comparison
+from tests.run_factory import experiment, write_run
 
 
 async def compared(app, pilot) -> Compare:
@@ -32,6 +33,17 @@ async def compare(app, pilot, preset: str = "sst2-oelm", number: int = 5) -> Com
     app.screen.runs_table.go_to(run_id(preset, number))
     await press(pilot, "c")
     return await compared(app, pilot)
+
+
+def test_draws_of_a_tuning_are_compared_only_where_they_are_marked(tmp_path):
+    tuning = {"tuning": {"id": "t-1", "role": "draw", "point": 1, "settings": []}}
+    arm = experiment("arm")
+    counted, draw = write_run(tmp_path, arm), write_run(tmp_path, arm, seed=41, number=1, run=tuning)
+    views = [SimpleNamespace(id=run.id, run=run, is_live=False) for run in (counted, draw)]
+    snapshot = SimpleNamespace(runs=views, catalogue=None)
+    assert [page.runs for page in comparing.pages(snapshot, [], [])] == [(counted.id,)]
+    assert [page.runs for page in comparing.pages(snapshot, ["arm"], [])] == [(counted.id,)]
+    assert [page.runs for page in comparing.pages(snapshot, [], [draw.id])] == [(draw.id,)]
 
 
 def test_the_selected_run_is_compared_with_its_baseline(lab):
