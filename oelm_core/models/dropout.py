@@ -7,67 +7,27 @@ Attention: torch's CPU kernel gives up when `dropout_p > 0` and keeps three `[ba
 backward pass. Ours walks over blocks of queries that fit the cache, looks only at keys up to the block's end, keeps one
 byte per logit (what was dropped) and recomputes the rest. `docs/performance.md` says what it buys.
 
-With several threads each has rows or heads, or pieces of a draw, of its own from beginning to end: were every small
-product shared among all, they would wait for one another at each, and on a busy machine for a thread that has no core.
-What is dropped does not depend on how many threads there are.
+With several threads each has rows or heads, or pieces of a draw, of its own. What is dropped does not depend on how
+many there are.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-import os
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oelm_core.models.threads import on_all_threads, own_threads
+
 BLOCK = 64
 """Queries per block of attention: `[heads, 64, 512]` logits are 1 MB, about what a core's cache holds."""
 PIECE = 1 << 18
 """Numbers that are drawn from one seed; more are drawn in pieces, by as many threads as there are."""
-
-Unit = TypeVar("Unit")
-
-
-def on_all_threads(work: Callable[[Unit], None], units: Sequence[Unit]) -> None:
-    """Does the work for every unit; each is done by one thread alone, which takes the next one when it is through."""
-    threads = _threads()
-    if min(threads, len(units)) <= 1:  # as in the threads of the pool itself
-        for unit in units:
-            work(unit)
-        return
-    for _ in _pool(os.getpid(), threads).map(work, units):
-        pass
-
-
-def _threads() -> int:
-    """As many as torch has, but no more than there are cores: more of them would only take turns."""
-    return min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
-
-
-@functools.lru_cache(maxsize=1)
-def _pool(_process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads whose own products take one thread each. A process that was forked needs others."""
-    started, before = threading.Barrier(threads + 1), torch.get_num_threads()
-
-    def begin() -> None:
-        torch.set_num_threads(1)  # this thread's own: OpenMP keeps the number for each
-        torch.set_grad_enabled(False)
-        started.wait()
-
-    pool = ThreadPoolExecutor(threads, "attention", begin)
-    for _ in range(threads):
-        pool.submit(int)
-    started.wait()
-    torch.set_num_threads(before)  # for threads that begin later; ours has it still
-    return pool
 
 
 def kept(shape: tuple[int, ...], dropout: float) -> tuple[Tensor, float]:
@@ -199,7 +159,7 @@ def _probabilities(q: Tensor, k: Tensor, bias: Tensor | None, future: Tensor, st
 
 def _shares(batch: int, heads: int) -> list[tuple[int, slice]]:
     """(row, its heads) that one thread works through alone: whole rows where they go round, else some of the heads."""
-    threads = _threads()
+    threads = own_threads()
     parts = 1 if batch % threads == 0 else min(threads, heads)
     cuts = [heads * part // parts for part in range(parts + 1)]
     return [(row, slice(*cut)) for row in range(batch) for cut in itertools.pairwise(cuts)]
