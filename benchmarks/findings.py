@@ -8,11 +8,13 @@ records of a home, and prints its tables and figures into the page.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import re
 import sys
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,7 +71,8 @@ def _kept(home: Path) -> Iterator[Path]:
 def write(home: Path, docs: Path = DOCS) -> None:
     """The page's generated parts, and a figure a study."""
     catalogue, runs, page = load_catalogue(None), list_runs(home / "runs"), docs / "findings.md"
-    found = {name: _report(name, runs, catalogue) for name in STUDIES}
+    with _in_utc():
+        found = {name: _report(name, runs, catalogue) for name in STUDIES}
 
     def part(match: re.Match[str]) -> str:
         return f"{match[1]}{progress(match[2], runs, catalogue)}\n\n{tables(found[match[2]])}{match[3]}"
@@ -78,6 +81,22 @@ def write(home: Path, docs: Path = DOCS) -> None:
     for name, report in found.items():
         if report is not None:
             (docs / "findings" / f"{name}.svg").write_text(render_svg(report), "utf-8")
+
+
+@contextlib.contextmanager
+def _in_utc() -> Iterator[None]:
+    """A page that everybody can write again has the same dates everywhere."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TZ"]
+        else:
+            os.environ["TZ"] = before
+        time.tzset()
 
 
 def _report(name: str, runs: list[Run], catalogue: Catalogue) -> Report | None:

@@ -72,3 +72,23 @@ def test_the_records_hold_no_weights_and_name_nobodys_home():
             file = archive.extractfile(member)
             assert file is not None
             assert b"/root/" not in file.read()
+
+
+GENERATED = re.compile(r"<!-- made from the records: \S+ -->\n(.*?)<!-- end -->", re.DOTALL)
+FIGURE = re.compile(r"[-+]\d+\.\d %|\d+\.\d\d\b")
+"""Gaps and scores as the tables write them."""
+
+
+def test_every_figure_written_by_hand_is_one_of_the_tables():
+    page = (findings.DOCS / "findings.md").read_text("utf-8")
+    made = " ".join(GENERATED.findall(page))
+    by_hand = [
+        GENERATED.sub("", page).partition("## What it cannot tell")[0],
+        (findings.DOCS.parent / "README.md").read_text("utf-8"),
+    ]
+    by_hand += [arm.finding for arm in load_catalogue(None).experiments.values() if arm.finding]
+    assert len(by_hand) > 2  # some preset is recommended
+    sentences = [line for text in by_hand for line in text.splitlines() if "perplexity" in line or "point" in line]
+    figures = {figure for line in sentences for figure in FIGURE.findall(line)}
+    assert figures
+    assert [figure for figure in sorted(figures) if figure not in made] == []
