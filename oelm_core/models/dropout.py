@@ -161,8 +161,12 @@ def _shares(batch: int, heads: int) -> list[tuple[int, slice]]:
     """(row, its heads) that one thread works through alone: whole rows where they go round, else some of the heads."""
     threads = own_threads()
     parts = 1 if batch % threads == 0 else min(threads, heads)
+    return [(row, some) for row in range(batch) for some in _cut(heads, parts)]
+
+
+def _cut(heads: int, parts: int) -> list[slice]:
     cuts = [heads * part // parts for part in range(parts + 1)]
-    return [(row, slice(*cut)) for row in range(batch) for cut in itertools.pairwise(cuts)]
+    return [slice(*cut) for cut in itertools.pairwise(cuts)]
 
 
 class _DropoutAttention(torch.autograd.Function):
@@ -201,8 +205,7 @@ class _DropoutAttention(torch.autograd.Function):
         scaled, key, value, bias, *survivors = ctx.saved_tensors
         batch, heads, length, width = scaled.shape
         d_query, d_key, d_value = (torch.empty(batch, length, heads, width).transpose(1, 2) for _ in range(3))
-        # A row's own, added up afterwards: rows are worked on at the same time.
-        d_biases = bias.new_zeros(batch, *bias.shape[1:]) if bias is not None and ctx.needs_input_grad[3] else None
+        d_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[3] else None
         blocks, future = _blocks(length), _future()
 
         def mix(part: tuple[int, slice]) -> None:
@@ -220,12 +223,18 @@ class _DropoutAttention(torch.autograd.Function):
                 d_v[:, :end] += torch.bmm(p.mul_(keep).transpose(1, 2), block_out)
                 d_query[b, some, start:end] = torch.bmm(d_logits, k[:, :end])
                 d_k[:, :end] += torch.bmm(d_logits.transpose(1, 2), q[:, start:end])
-                if d_biases is not None:
-                    d_biases[b, some, start:end, :end] = d_logits
+                if d_bias is not None:
+                    d_bias[0, some, start:end, :end] += d_logits
             d_key[b, some], d_value[b, some] = d_k, d_v
 
-        on_all_threads(mix, _shares(batch, heads))
-        d_bias = None if d_biases is None else d_biases.sum(0, keepdim=True)
+        def mix_rows(some: slice) -> None:
+            for row in range(batch):
+                mix((row, some))
+
+        if d_bias is None:
+            on_all_threads(mix, _shares(batch, heads))
+        else:  # rows add to one bias: no two threads may have the same heads
+            on_all_threads(mix_rows, _cut(heads, min(own_threads(), heads)))
         return d_query.mul_(width**-0.5), d_key, d_value, d_bias, None
 
 

@@ -16,12 +16,14 @@ from typing import TypeVar
 import torch
 
 Unit = TypeVar("Unit")
+_mine = threading.local()
+"""`.shared` is set in threads of the pool, which never hand work on: all of them might wait for one another."""
 
 
 def on_all_threads(work: Callable[[Unit], None], units: Sequence[Unit]) -> None:
     """Does the work for every unit; each is done by one thread alone, which takes the next one when it is through."""
     threads = own_threads()
-    if min(threads, len(units)) <= 1:  # as in the threads of the pool itself
+    if min(threads, len(units)) <= 1:
         for unit in units:
             work(unit)
         return
@@ -31,7 +33,7 @@ def on_all_threads(work: Callable[[Unit], None], units: Sequence[Unit]) -> None:
 
 def own_threads() -> int:
     """As many as torch has, but no more than there are cores: more of them would only take turns."""
-    return min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
+    return 1 if hasattr(_mine, "shared") else min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
 
 
 @functools.lru_cache(maxsize=1)
@@ -40,13 +42,19 @@ def _pool(_process: int, threads: int) -> ThreadPoolExecutor:
     started, before = threading.Barrier(threads + 1), torch.get_num_threads()
 
     def begin() -> None:
+        _mine.shared = True
+        torch.get_num_threads()  # the first look takes over the process's number, and would undo the next line
         torch.set_num_threads(1)  # this thread's own: OpenMP keeps the number for each
         torch.set_grad_enabled(False)
         started.wait()
 
     pool = ThreadPoolExecutor(threads, "share", begin)
-    for _ in range(threads):
-        pool.submit(int)
+    try:
+        for _ in range(threads):
+            pool.submit(int)
+    except RuntimeError:  # no more threads are to be had: those that wait here must not wait for ever
+        started.abort()
+        raise
     started.wait()
     torch.set_num_threads(before)  # for threads that begin later; ours has it still
     return pool

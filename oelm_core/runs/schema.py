@@ -715,7 +715,7 @@ def decode_metric(line: bytes) -> MetricLine | None:
     if not isinstance(found, dict):
         return None
     step, kind, t = found.pop("step", None), found.pop("kind", None), found.pop("t", 0.0)
-    if type(step) is not int or step > LAST_STEP or kind not in _METRIC_KINDS:
+    if type(step) is not int or abs(step) > LAST_STEP or kind not in _METRIC_KINDS:
         return None
     what = found.pop("what") if "what" in found else ""
     message = found.pop("message") if "message" in found else ""

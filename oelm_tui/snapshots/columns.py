@@ -57,7 +57,9 @@ class KindColumns:
         names = set().union(*rows)
         try:
             steps = [*map(itemgetter("step"), rows)]
-            if {*map(type, steps)} != {int} or max(steps) > LAST_STEP or "t" not in names or names & TEXTS:
+            if {*map(type, steps)} != {int} or "t" not in names or names & TEXTS:
+                return False
+            if max(steps) > LAST_STEP or min(steps) < -LAST_STEP:
                 return False
             new = {name: array("d", map(itemgetter(name), rows)) for name in names - {"kind"}}
         except (KeyError, TypeError, OverflowError):

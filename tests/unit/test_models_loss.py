@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from oelm_core.models.dropout import PIECE, Dropout, dropout_attention, dropout_attention_usable, kept
 from oelm_core.models.loss import IGNORED, chunk_size, chunked_cross_entropy, linear_cross_entropy
+from oelm_core.models.threads import on_all_threads
 from tests import needs
 
 
@@ -152,6 +155,25 @@ def test_threads_share_the_work_and_change_nothing(rows: int) -> None:
     for one, other in zip(*found, strict=True):
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
     assert torch.equal(found[0][-1], found[1][-1])
+
+
+@needs.two_cores
+@pytest.mark.parametrize("with_bias", [False, True], ids=["plain", "bias"])
+def test_a_block_of_several_pieces_is_drawn_by_threads_that_take_one_thread_each(with_bias: bool) -> None:
+    """A thread of the pool that handed on the pieces of its block would wait for itself for ever."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        q, k, v = (torch.randn(2, 70, 130, 1, requires_grad=True) for _ in range(3))
+        bias = torch.zeros(1, 70, 130, 130).masked_fill(torch.ones(130, 130).triu(1).bool(), -math.inf)
+        out = dropout_attention(q, k, v, bias.requires_grad_() if with_bias else None, 0.3)
+        out.square().sum().backward()
+        seen: list[int] = []
+        on_all_threads(lambda _: seen.append(torch.get_num_threads()), range(4))
+        assert seen == [1, 1, 1, 1]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_pieces_of_a_large_draw_differ() -> None:
