@@ -45,7 +45,7 @@ def _packing_claims(section: ClaimSection, sizes: StepSizes, effort: Effort) -> 
     fewer = sizes.tokens / found[PACKED].about["tokens_a_step"]
     what = f"packed: tokens a step against padding to {sizes.length}"
     section.claim(what, "at least 8x fewer", f"{fewer:.2f}x fewer", fewer >= 8)
-    profile = profile_step(section, PACKED, partial(bert, sizes, batches=1), effort.threads)
+    profile = profile_step(section, PACKED, partial(bert, sizes, batches=1))
     fixed = percent(profile.kinds.get("optimiser and clipping", 0.0), 1)
     why = f"the optimiser, whose work depends on the weights and not on the tokens, is {fixed} of a packed step."
     faster = ratio(found, DYNAMIC, PACKED)

@@ -53,9 +53,14 @@ def measure(effort: Effort) -> ClaimSection:
     section.tables.append(BenchTable("An optimiser step", columns, rows, note))
     for step in chosen:
         if step.at_most is not None:
-            launches = found[step.name].launches
+            one = found[step.name]
+            most = ", ".join(f"{number} {name}" for name, number in list(one.functions.items())[:4])
             section.claim(
-                f"{step.name}: launches of a step", f"at most {step.at_most}", whole(launches), launches <= step.at_most
+                f"{step.name}: launches of a step",
+                f"at most {step.at_most}",
+                whole(one.launches),
+                one.launches <= step.at_most,
+                f"most of them: {most}.",
             )
     waits = sum(len(one.host_waits) for one in found.values())
     section.claim("waits of the host in these steps", "none", whole(waits), waits == 0)

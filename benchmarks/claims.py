@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from oelm_core.bench.report import BenchReport, BenchSection, BenchTable
-from oelm_core.bench.turns import Ratio
+from oelm_core.bench.turns import ENOUGH, Ratio
 
 PAGE_HEAD = """\
 # Performance, as measured
@@ -26,6 +26,7 @@ interval of its median, or, from fewer than six rounds, the least and the greate
 those were. A ratio is *met* or *short* only where its whole interval is; where the interval holds the target, this
 machine *cannot tell*, and a line below the table says how many rounds would.
 """
+IMPOSSIBLE = "the whole interval lies above what arithmetic allows: something else differed between the two."
 UNEXPLAINED = (
     "the bench itself cannot tell why; single figures of a shared machine vary, so see whether it comes again."
 )
@@ -70,14 +71,16 @@ class ClaimSection(BenchSection):
         *,
         at_least: float = -math.inf,
         at_most: float = math.inf,
+        impossible_above: float = math.inf,
         remark: str = "",
         why: str = "",
     ) -> None:
-        """Met or short only where the whole interval is; else it says what telling would take."""
-        met, bound = at_least <= found.low and found.high <= at_most, at_least if math.isinf(at_most) else at_most
+        """Met or short only where the whole interval is, and can be; else it says what telling would take."""
+        met = at_least <= found.low and found.high <= at_most
         short = found.high < at_least or found.low > at_most
-        in_doubt = not met and not short
-        words = power(found, bound) if in_doubt else why
+        in_doubt = not (met or short) or found.low > impossible_above
+        bound = at_least if math.isinf(at_most) or found.low < at_least else at_most
+        words = power(found, bound) if not (met or short) else IMPOSSIBLE if in_doubt else why
         text = f"{found}{f', {remark}' if remark else ''}"
         self.claims.append(SpeedClaim(what, target, text, None if in_doubt else met, words, in_doubt))
 
@@ -87,17 +90,22 @@ class ClaimSection(BenchSection):
 
 
 def power(found: Ratio, target: float) -> str:
-    """What telling a ratio from a target takes: its interval narrows with the root of the rounds.
+    """What telling a ratio from a target takes: an interval narrows with the root of the rounds.
+
+    Four times in five, which takes about twice the rounds at which the interval only just ends at the target.
 
     >>> power(Ratio(1.10, 1.0, 1.2, 25), 1.05)
-    'these 25 rounds tell a median to within 0.100; to tell 1.100 from 1.050 takes about 100 here.'
+    "from 1.100 to the interval's end it is 0.100; four times in five, telling it from 1.050 takes about 200 rounds."
     """
-    half, apart = (found.high - found.low) / 2, abs(found.value - target)
-    told = f"these {found.rounds} rounds tell a median to within {half:.3f}"
-    rounds = found.rounds * (half / apart) ** 2 if apart else math.inf
-    if rounds > 100_000:
-        return f"{told}; no number of rounds tells {found.value:.3f} from {target:.3f}."
-    return f"{told}; to tell {found.value:.3f} from {target:.3f} takes about {max(rounds, found.rounds + 1):,.0f} here."
+    if found.rounds < ENOUGH:
+        return f"the range of {found.rounds} rounds holds the target; an interval needs {ENOUGH}."
+    side, apart = found.value - found.low if found.value > target else found.high - found.value, found.value - target
+    rounds = 2 * found.rounds * (side / apart) ** 2 if apart else math.inf
+    takes = f"about {rounds:,.0f}" if rounds < 100_000 else "more than 100,000"
+    return (
+        f"from {found.value:.3f} to the interval's end it is {side:.3f};"
+        f" four times in five, telling it from {target:.3f} takes {takes} rounds."
+    )
 
 
 def not_judged(sections: Sequence[ClaimSection]) -> None:

@@ -45,8 +45,8 @@ def measure(effort: Effort) -> ClaimSection:
         " feed-forward, which is work they save; nanoGPT takes the fused AdamW only on a GPU, GPT2 has the one its"
         " Trainer takes."
     )
-    found = compare_steps(section, "Against what researchers use", _variants(sizes), effort, note, rounds=12)
-    profile = profile_step(section, OURS, partial(gpt, sizes), effort.threads)
+    found = compare_steps(section, "Against what researchers use", _variants(sizes), effort, note, rounds=6)
+    profile = profile_step(section, OURS, partial(gpt, sizes))
     tokens = f"{sizes.batch} x {sizes.length} tokens"
     _peer_claims(section, tokens, found, memory, profile)
     whole = ratio(found, OURS, FROZEN)

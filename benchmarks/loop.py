@@ -76,7 +76,7 @@ def _waiting(section: ClaimSection, effort: Effort) -> None:
             child.ready()
         for where, neighbours in (("alone", 0), (f"beside {effort.threads} busy processes", effort.threads)):
             with busy(neighbours):
-                found = turns(alive, rounds=effort.rounds(3))
+                found = turns(alive, rounds=2)
             for name, one in found.items():
                 against = "" if name == OURS else str(paired_ratio(one.wall, found[OURS].wall))
                 rows.append([where, name, measured_time(one.median_wall), against])

@@ -51,7 +51,11 @@ def measure(effort: Effort) -> ClaimSection:
     for one in found:
         if one.target is not None:
             section.claim(
-                f"screen: {one.what}", f"at most {one.target:g} {one.unit}", one.text, one.value <= one.target
+                f"screen: {one.what}",
+                f"at most {one.target:g} {one.unit}",
+                one.text,
+                one.value <= one.target,
+                f"it rests on {one.rests_on} of a machine that other people use.",
             )
     section.raw["screen"] = [asdict(one) for one in found]
     return section
@@ -176,7 +180,7 @@ def screen_figures(quick: bool) -> list[ScreenFigure]:
         first, whole, later, count = reading_times("curve", many_points(folder))
         assert count == POINTS, count
         add("500,000 points, first picture (skimmed)", first * 1000, "ms", 300)
-        add("every point read", whole * 1000, "ms", 1000)
+        add("500,000 points, every one read", whole * 1000, "ms", 1000)
         add("later pictures", later * 1000, "ms", 30, "median of 20")
 
     for part in (logs, curves, small, busy, hour, large, many, huge):

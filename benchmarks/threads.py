@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +24,7 @@ PEERS = {"plain": peers.plain_gpt, "nanoGPT-style": peers.nano_gpt, "transformer
 COUNTS = (1, 2, 4)
 SIZES = MEDIUM.but(layers=2, vocab=16384, batch=1)
 """A third of the recipe's network, its head the same share of the work: two dozen cells must fit into minutes."""
-SECONDS = 15.0
+SECONDS = 10.0
 """No round of a cell begins later than this, once there are enough."""
 
 
@@ -35,14 +37,6 @@ class Cell:
     clock: str
     ours: float
     times: dict[str, Ratio]
-
-    @property
-    def fastest(self) -> str:
-        return min(self.times, key=lambda peer: self.times[peer].value)
-
-    @property
-    def worst(self) -> Ratio:
-        return self.times[self.fastest]
 
     def __str__(self) -> str:
         return f"{self.threads} {'thread' if self.threads == 1 else 'threads'}, {self.machine}, {self.clock}"
@@ -59,17 +53,21 @@ def measure(effort: Effort) -> ClaimSection:
     note = (
         f"A step of {sizes.batch} x {sizes.length} tokens, {sizes.layers} layers, {sizes.vocab:,} words. Ratios: how"
         f" many times our time a peer takes in the same rounds. Busy: beside {effort.threads} processes that never"
-        f" rest. This machine has {effort.threads} cores, so that 4 threads wait for one another there."
+        f" rest. There are {os.cpu_count()} cores here; more threads than that take turns."
     )
     columns = ["threads", "machine", "clock", "ours", *PEERS]
     section.tables.append(BenchTable("A step at each number of threads", columns, rows, note))
-    worst = min(cells, key=lambda cell: cell.worst.value)
+    every = [(found, peer, cell) for cell in cells for peer, found in cell.times.items()]
+    slower = [one for one in every if one[0].high < 1]
+    # Slower for sure, or else the least sure of all.
+    found, peer, cell = min(slower, key=lambda one: one[0].high) if slower else min(every, key=lambda one: one[0].low)
     section.claim_ratio(
-        "GPT step against the fastest peer, the worst of all threads, machines and clocks",
+        "GPT step against every peer: the worst of all threads, machines and clocks",
         "never slower: at least 1x",
-        worst.worst,
+        found,
         at_least=1.0,
-        remark=f"{worst.fastest}; {worst}",
+        remark=f"{peer}; {cell}",
+        why="threads of ours wait for one another there more than the peer's do.",
     )
     return section
 
@@ -85,15 +83,11 @@ def _cells(section: ClaimSection, sizes: StepSizes, threads: int, effort: Effort
             section.keep(f"{threads} threads, {machine}", found)
             for clock in ("wall", "CPU"):
                 seconds = {name: _seconds(one, clock) for name, one in found.items()}
-                yield Cell(threads, machine, clock, _median_of(found[OURS], clock), _times(seconds))
+                yield Cell(threads, machine, clock, statistics.median(seconds[OURS]), _times(seconds))
 
 
 def _seconds(measured: Measured, clock: str) -> Sequence[float]:
-    return measured.wall if clock == "wall" else measured.seconds
-
-
-def _median_of(measured: Measured, clock: str) -> float:
-    return measured.median_wall if clock == "wall" else measured.median
+    return measured.wall if clock == "wall" else measured.cpu
 
 
 def _times(seconds: Mapping[str, Sequence[float]]) -> dict[str, Ratio]:

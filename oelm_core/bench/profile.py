@@ -49,15 +49,17 @@ class StepProfile:
         return self.kinds.get("matrix products", 0.0)
 
 
-def profile_step(
-    section: BenchSection, variant: str, make: Make, threads: int, title: str = "Where the time goes"
-) -> StepProfile:
-    """Adds the table of where a variant's step spends its time, found out in a process of its own."""
-    found = in_child(partial(where_time_goes, make), threads)
+def profile_step(section: BenchSection, variant: str, make: Make, title: str = "Where the time goes") -> StepProfile:
+    """Adds the table of where a variant's step spends its time, found out in a process of its own.
+
+    On one thread: torch's profiler does not see what others do for us.
+    """
+    found = in_child(partial(where_time_goes, make), 1)
     rows = [[kind, percent(found.kinds.get(kind, 0.0), 1)] for kind in [*KINDS, REST]]
     largest = ", ".join(f"{operation} {percent(share, 1)}" for operation, share in found.others.items())
     note = (
-        f"By torch.profiler. Freezing saves matrix products; the rest dilutes it. Largest of what is left: {largest}."
+        "By torch.profiler, on one thread. Freezing saves matrix products; the rest dilutes it."
+        f" Largest of what is left: {largest}."
     )
     section.tables.append(BenchTable(title, ["kind of work", variant], rows, note))
     return found

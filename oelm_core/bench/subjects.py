@@ -44,7 +44,7 @@ def measure_gpt(effort: Effort) -> BenchSection:
     arms = {"baseline": trained, "Q/K frozen": partial(steps.gpt, sizes, frozen=True)}
     note = f"By arithmetic alone, freezing Q and K saves at most {flops.ideal_ratio(sizes):.4f}x of such a step."
     compare_steps(section, "A training step", arms, effort, note, rounds=12)
-    profile_step(section, "baseline", trained, effort.threads)
+    profile_step(section, "baseline", trained)
     return section
 
 
@@ -63,7 +63,7 @@ def measure_bert(effort: Effort) -> BenchSection:
     section = BenchSection("bert", bert_title(sizes, effort))
     limit = flops.ideal_ratio(sizes, classifier=True)
     compare_batching(section, sizes, effort, f"By arithmetic, freezing Q and K saves at most {limit:.4f}x.")
-    profile_step(section, PACKED, partial(steps.bert, sizes, batches=1), effort.threads)
+    profile_step(section, PACKED, partial(steps.bert, sizes, batches=1))
     return section
 
 
