@@ -35,8 +35,10 @@ def lab_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_presets_as_json_have_the_contracts_keys(oelm: Oelm) -> None:
     rows = oelm.json("presets")
-    assert all(set(row) == {"id", "title", "kind", "family", "dataset", "method", "baseline"} for row in rows)
+    keys = {"id", "title", "kind", "family", "dataset", "method", "baseline", "recommended"}
+    assert all(set(row) == keys for row in rows)
     by_id = {row["id"]: row for row in rows}
+    assert (by_id["GPT-02"]["recommended"], by_id["GPT-02-extras"]["recommended"]) == (False, True)
     assert by_id["GPT-02"]["baseline"] == "GPT-01"
     assert by_id["demo"]["kind"] == "study"
     assert not [name for name in by_id if name.startswith("gpt-medium")]
