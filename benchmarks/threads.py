@@ -67,7 +67,6 @@ def measure(effort: Effort) -> ClaimSection:
         found,
         at_least=1.0,
         remark=f"{peer}; {cell}",
-        why="threads of ours wait for one another there more than the peer's do.",
     )
     return section
 

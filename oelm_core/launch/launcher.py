@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from oelm_core.errors import BadInput
 from oelm_core.runs import store
 from oelm_core.runs.folder import RunFolder
+from oelm_core.runs.schema import is_draw
 from oelm_core.runs.store import Run
 
 if TYPE_CHECKING:
@@ -66,8 +67,7 @@ def start_all(
     for request in requests:
         arm = request.experiment
         group = ((arm.baseline or arm.id).lower(), request.seed)
-        is_draw = request.tuning is not None and request.tuning.role == "draw"
-        beside = first.get(group) if request.study and not is_draw else None
+        beside = first.get(group) if request.study and not is_draw(request.tuning) else None
         folder = local.start(replace(request, beside=beside), checked=True)
         first.setdefault(group, folder.id)
         folders.append(folder)

@@ -36,7 +36,7 @@ def kept(shape: tuple[int, ...], dropout: float) -> tuple[Tensor, float]:
     That is dropout rounded to 1 / 65536. Torch's global CPU generator gives the seed, so its state says it all. Bytes
     rather than booleans: torch makes floats of them five times as fast.
     """
-    return _survivors(shape, dropout, _seed()), 1.0 - _threshold(dropout) / 65536
+    return _survivors(shape, dropout, _seed()), _share(dropout)
 
 
 def _seed() -> int:
@@ -45,6 +45,10 @@ def _seed() -> int:
 
 def _threshold(dropout: float) -> int:
     return min(round(dropout * 65536), 65535)
+
+
+def _share(dropout: float) -> float:
+    return 1.0 - _threshold(dropout) / 65536
 
 
 def _survivors(shape: tuple[int, ...], dropout: float, seed: int) -> Tensor:
@@ -177,12 +181,12 @@ class _DropoutAttention(torch.autograd.Function):
         scaled = torch.mul(query, width**-0.5, out=torch.empty(query.shape))
         key, value = key.contiguous(), value.contiguous()
         blocks, future = _blocks(length), _future()
-        places = [(row, number) for row in range(batch) for number in range(len(blocks))]
-        seeds, survivors = [_seed() for _ in places], [torch.empty(0)] * len(places)
-        share = 1.0 - _threshold(dropout) / 65536
+        seeds = [_seed() for _ in range(batch * len(blocks))]  # row by row, block by block
+        survivors = [torch.empty(0)] * len(seeds)
+        share = _share(dropout)
 
         def draw(place: int) -> None:
-            start, end = blocks[places[place][1]]
+            start, end = blocks[place % len(blocks)]
             survivors[place] = _survivors((heads, end - start, end), dropout, seeds[place])
 
         def mix(part: tuple[int, slice]) -> None:
@@ -193,7 +197,7 @@ class _DropoutAttention(torch.autograd.Function):
                 p = _probabilities(q, k, _of_heads(bias, some), future, start, end).mul_(keep[some].float())
                 out[b, some, start:end] = torch.bmm(p, v[:, :end])
 
-        on_all_threads(draw, range(len(places)))
+        on_all_threads(draw, range(len(seeds)))
         on_all_threads(mix, _shares(batch, heads))
         out /= share
         ctx.save_for_backward(scaled, key, value, bias, *survivors)

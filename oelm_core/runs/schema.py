@@ -85,6 +85,11 @@ class Tuning(Struct, frozen=True):
     """The point, as texts of --set."""
 
 
+def is_draw(tuning: Tuning | None) -> bool:
+    """Whether a run with this only tries a point: no arm of a table."""
+    return tuning is not None and tuning.role == "draw"
+
+
 class RunRecord(Record, kw_only=True):
     """run.json: what was asked for. Written once, by the launcher or by an import."""
 

@@ -21,7 +21,7 @@ from oelm_core.recipe import recorded_hash
 from oelm_core.runs import outcomes
 from oelm_core.runs.folder import RUN_ID, RunFolder, read_record, replace_file
 from oelm_core.runs.metrics_file import MetricsReader
-from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, RunState, Tuning, encode, setting
+from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, RunState, Tuning, encode, is_draw, setting
 from oelm_core.runs.status import ENDED, FINAL, Observer, RunStatus, derive, observer
 
 INDEX_SCHEMA = 4
@@ -93,7 +93,7 @@ class Run(Struct, frozen=True, dict=True):
     @property
     def is_draw(self) -> bool:
         """Whether it only tried a point of a tuning: no arm of a table."""
-        return self.tuning is not None and self.tuning.role == "draw"
+        return is_draw(self.tuning)
 
 
 def list_runs(root: Path | None = None) -> list[Run]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from oelm_core.runs import ledger
 from oelm_core.runs.evaluations import SCORE
 from oelm_core.runs.folder import RunFolder, read_record, replace_file, write_record
-from oelm_core.runs.schema import Predictions, RunRecord, TestScore, encode
+from oelm_core.runs.schema import Predictions, RunRecord, TestScore, encode, is_draw
 from oelm_core.training import checkpoint
 from oelm_core.training.checkpoint import Checkpoint
 from oelm_core.training.evaluation import Evaluation, TestText
@@ -22,7 +22,7 @@ def score_test(s: Session) -> TestScore | None:
     A draw of a tuning chooses a setting, so the test text stays unseen.
     """
     text = s.task.test
-    if text is None or (s.run.tuning is not None and s.run.tuning.role == "draw"):
+    if text is None or is_draw(s.run.tuning):
         return None
     step, note = _load_best(s)
     kept = s.ranks.gather(read_record(s.folder.test / SCORE, TestScore))[0]
