@@ -35,7 +35,7 @@ CHOICES = {
 
 
 def measure(effort: Effort) -> ClaimSection:
-    sizes = gpt_sizes(effort)
+    sizes = gpt_sizes(effort).but(batch=1)  # `oelm bench` takes two; here a dozen variants must fit into minutes
     recipe = TINY if effort.quick else MEDIUM
     section = ClaimSection("gpt", gpt_title(sizes, effort))
     memory = _peak_memory(recipe, effort)
@@ -106,11 +106,10 @@ def _peer_claims(
 
 
 def _what_choices_bought(section: ClaimSection, sizes: StepSizes, effort: Effort) -> None:
-    """Each of our choices switched off in turn, the others on; half the batch, for the sake of time."""
-    half = sizes.but(batch=max(1, sizes.batch // 2))
+    """Each of our choices switched off in turn, the others on."""
     makes: dict[str, Make] = {
-        OURS: partial(gpt, half),
-        **{name: partial(gpt_without, name, half) for name in CHOICES},
+        OURS: partial(gpt, sizes),
+        **{name: partial(gpt_without, name, sizes) for name in CHOICES},
     }
     found = take_turns(makes, rounds=effort.rounds(3), threads=effort.threads)
     saved = {name: found[name].memory - found[OURS].memory for name in CHOICES}
@@ -118,7 +117,7 @@ def _what_choices_bought(section: ClaimSection, sizes: StepSizes, effort: Effort
         [name, str(ratio(found, name, OURS)), f"{'-' if saved[name] < 0 else ''}{size(abs(saved[name]))}", what]
         for name, what in CHOICES.items()
     ]
-    note = f"A step of {half.batch} x {half.length} tokens. Time: without the choice over with it, in turns."
+    note = f"A step of {sizes.batch} x {sizes.length} tokens. Time: without the choice over with it, in turns."
     columns = ["choice", "time", "memory saved", "what it is"]
     section.tables.append(BenchTable("What each choice bought", columns, rows, note))
     section.keep("choices", found)

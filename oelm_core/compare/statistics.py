@@ -1,4 +1,4 @@
-"""What a few seeds and a few examples allow to say: estimates, intervals, tests. Pure; scipy on demand.
+"""What a few seeds and a few examples allow to say: estimates, intervals, tests. Pure.
 
 Two claims are kept apart. "These two trained models differ" is a matter of examples (McNemar, a paired t). "The method
 differs" needs seeds, and is what `contrast` answers: seeds x examples, both drawn from populations.
@@ -13,6 +13,15 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from oelm_core.compare.distributions import (
+    beta_quantile,
+    f_upper,
+    fair_coins,
+    normal_quantile,
+    t_quantile,
+    t_two_sided,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,7 +104,7 @@ class Estimate:
         """Two-sided; the values that `p` does not reject."""
         if self.error is None:
             return None
-        reach = _t_quantile((1 + level) / 2, self.df) * self.error
+        reach = t_quantile((1 + level) / 2, self.df) * self.error
         return self.value - reach, self.value + reach
 
     def p(self, null: float = 0.0) -> float | None:
@@ -104,15 +113,7 @@ class Estimate:
             return None
         if self.error == 0:
             return 1.0 if self.value == null else 0.0
-        from scipy.special import stdtr
-
-        return 2 * float(stdtr(self.df, -abs(self.value - null) / self.error))
-
-
-def _t_quantile(share: float, df: float) -> float:
-    from scipy.special import stdtrit  # scipy.stats has the same, at fifty times the cost of a call
-
-    return float(stdtrit(df, share))
+        return t_two_sided(abs(self.value - null) / self.error, self.df)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,11 +215,9 @@ def _shares(place: int, spreads: Sequence[Spread], lent: float) -> list[float]:
 
 def _chance_of_ratio(one: Spread, other: Spread) -> float:
     """How often chance alone gives a ratio of variances at least this large."""
-    from scipy.special import fdtrc  # the upper tail of F
-
     if other.variance == 0:
         return 0.0 if one.variance > 0 and other.df > 1 else 0.5
-    return float(fdtrc(one.df, other.df, one.variance / other.variance))
+    return f_upper(one.df, other.df, one.variance / other.variance)
 
 
 def _df_of_sum(parts: Sequence[tuple[float, Spread]]) -> float:
@@ -331,7 +330,7 @@ def seeds_to_decide(per_seed: float, examples: float, distance: float) -> int | 
     up to MOST_SEEDS does.
     """
     for k in range(2, MOST_SEEDS + 1):
-        need = _t_quantile(LEVEL, k - 1) + _t_quantile(POWER, k - 1)
+        need = t_quantile(LEVEL, k - 1) + t_quantile(POWER, k - 1)
         if need**2 * (per_seed / k + examples) <= distance**2:
             return k
     return None
@@ -339,9 +338,7 @@ def seeds_to_decide(per_seed: float, examples: float, distance: float) -> int | 
 
 def resolved_by_examples(examples: float) -> float:
     """The smallest distance from a target that any number of seeds can tell on so many examples."""
-    from scipy.special import ndtri
-
-    return float(ndtri(LEVEL) + ndtri(POWER)) * math.sqrt(examples)
+    return (normal_quantile(LEVEL) + normal_quantile(POWER)) * math.sqrt(examples)
 
 
 # -- runs without a score ----------------------------------------------------------------------------------------------
@@ -453,15 +450,13 @@ class Disagreement:
 
 def mcnemar(only_baseline: int, only_arm: int, n: int) -> Disagreement:
     """Under no difference each disagreement is a fair coin; Clopper and Pearson's interval inverts that test."""
-    from scipy.special import bdtr, betaincinv  # scipy.stats has both, and takes a second to load
-
     differing = only_baseline + only_arm
     if not differing:
         return Disagreement(n, 0, 0, 1.0, (0.0, 0.0))
-    p = min(1.0, 2 * float(bdtr(min(only_baseline, only_arm), differing, 0.5)))
+    p = min(1.0, 2 * fair_coins(min(only_baseline, only_arm), differing))
     tail = (1 - LEVEL) / 2
-    low = float(betaincinv(only_arm, only_baseline + 1, tail)) if only_arm else 0.0
-    high = float(betaincinv(only_arm + 1, only_baseline, 1 - tail)) if only_baseline else 1.0
+    low = beta_quantile(only_arm, only_baseline + 1, tail) if only_arm else 0.0
+    high = beta_quantile(only_arm + 1, only_baseline, 1 - tail) if only_baseline else 1.0
     ends = ((2 * low - 1) * differing / n, (2 * high - 1) * differing / n)
     return Disagreement(n, only_baseline, only_arm, p, ends)
 
@@ -472,15 +467,14 @@ def mcnemar_range(wrong_baseline: int, wrong_arm: int, n: int) -> tuple[float, f
     What a published pair of accuracies allows when the predictions were not published: the two disagree at least on
     the difference of their errors, and at most everywhere that either is wrong.
     """
-    import numpy as np
-    from scipy.special import bdtr
-
     net = abs(wrong_baseline - wrong_arm)
     most = min(wrong_baseline + wrong_arm, 2 * n - wrong_baseline - wrong_arm)
-    disagreements = np.arange(max(net, 1), max(most, net, 1) + 1, 2)
-    p = np.minimum(1.0, 2 * bdtr((disagreements - net) // 2, disagreements, 0.5))
-    significant = disagreements[p < 0.05]
-    return float(p.min()), float(p.max()), int(significant[-1]) if len(significant) else None
+    chances = {
+        differing: min(1.0, 2 * fair_coins((differing - net) // 2, differing))
+        for differing in range(max(net, 1), max(most, net, 1) + 1, 2)
+    }
+    significant = [differing for differing, p in chances.items() if p < 0.05]
+    return min(chances.values()), max(chances.values()), significant[-1] if significant else None
 
 
 def paired_difference(baseline: Floats, arm: Floats) -> Estimate:
@@ -533,7 +527,7 @@ def noise_floor(ratios: Sequence[float]) -> float | None:
     if len(ratios) < 2:
         return None
     spread = math.sqrt(sum(math.log(one) ** 2 for one in ratios) / len(ratios))
-    return math.expm1(_t_quantile((1 + LEVEL) / 2, len(ratios)) * spread)
+    return math.expm1(t_quantile((1 + LEVEL) / 2, len(ratios)) * spread)
 
 
 def trend(values: Sequence[float]) -> float | None:

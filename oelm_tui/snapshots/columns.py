@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 import math
 import statistics
@@ -54,7 +55,9 @@ class KindColumns:
 
     def add_plain(self, rows: Sequence[dict[str, Any]]) -> bool:
         """Adds rows that are numbers throughout, alike in their keys; False, and nothing added, where they are not."""
-        names = set().union(*rows)
+        names = set(rows[0])
+        if {*map(len, rows)} != {len(names)}:  # as many keys, and below each of these is looked up in each row
+            return False
         try:
             steps = [*map(itemgetter("step"), rows)]
             if {*map(type, steps)} != {int} or "t" not in names or names & TEXTS:
@@ -99,9 +102,7 @@ class Columns:
         """Adds whole lines of the file; all at once where they are what the worker writes, else one by one."""
         odd = b"true" in chunk or b"false" in chunk  # they would pass for numbers
         rows = None if odd else decode_metrics(chunk)
-        by_kind: dict[str, list[dict[str, Any]]] = {}
-        for row in rows or ():
-            by_kind.setdefault(str(row.get("kind")), []).append(row)
+        by_kind = _by_kind(rows or [])
         plain = [kind for kind, group in by_kind.items() if kind in self.tables and self.tables[kind].add_plain(group)]
         if len(plain) < max(1, len(by_kind)):
             self.add(line for line in parse(chunk.split(b"\n")) if line.kind not in plain)
@@ -206,6 +207,16 @@ def shape_of_loss(path: Path) -> tuple[float, ...]:
     count = min(SHAPE, len(losses))
     ends = [len(losses) * number // count for number in range(count + 1)] if count else []
     return tuple(round(statistics.fmean(losses[a:b]), 6) for a, b in itertools.pairwise(ends))
+
+
+def _by_kind(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    with contextlib.suppress(KeyError, TypeError):  # mostly they are all of one, and need no sorting
+        if len({*map(itemgetter("kind"), rows)}) == 1:
+            return {str(rows[0]["kind"]): rows}
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_kind.setdefault(str(row.get("kind")), []).append(row)
+    return by_kind
 
 
 def _size(path: Path) -> int:
