@@ -8,7 +8,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # pip would compile on one core, and take half as long again. Some packages hold files that no Python compiles.
-BYTES  := -@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1
+BYTES  := -@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib oelm_core oelm_tui >/dev/null 2>&1
+# Set in many containers. Without bytecode every process of ours, and there are hundreds in the tests, compiles us anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-quick test-torch lint coverage chaos fuzz bench findings install clean fire pictures
 
