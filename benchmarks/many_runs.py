@@ -38,7 +38,7 @@ finally:
     print(open("/proc/self/status").read(), file=sys.stderr)
 """
 """oelm, and at its end what memory it had at most: what the system counts for children begins with the parent's."""
-LIBRARIES = "import msgspec, numpy, pydantic, rich.table, scipy.special, typer"
+LIBRARIES = "import msgspec, numpy, pydantic, rich.table, typer"
 """What comparing cannot do without: tables, presets, and the t distribution."""
 MOST = 1.0
 """Seconds that `oelm runs` of ten thousand may take when nothing changed."""

@@ -311,7 +311,7 @@ def test_the_run_goes_on_while_the_controller_is_away_and_readers_are_told(
     lab: SlurmLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STAND_IN_STEP", "0.05")
-    run = lab.start(100, device="cpu")
+    run = lab.start(400, device="cpu")  # 20 s: killing a controller may take several
     waiting = lab.start(5, "partition=closed", device="cpu")
     lab.reaches(run, 5)
     lab.cluster.kill_controller()
