@@ -109,7 +109,7 @@ def oelm(
 
 def main() -> None:
     """Runs the command; an error for the user is one sentence on stderr and its exit code."""
-    gc.set_threshold(50_000)  # what a command loads stays: looking for garbage among it takes a twentieth of its time
+    gc.set_threshold(50_000)  # what a command loads stays: it need not be searched for garbage so often
     streams.prepare()
     with streams.to_the_last_word():
         _run_command()

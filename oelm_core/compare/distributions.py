@@ -49,7 +49,6 @@ def _not_zero(value: float) -> float:
     return value if abs(value) > _TINY else _TINY
 
 
-@lru_cache(maxsize=4096)
 def t_two_sided(t: float, df: float) -> float:
     """The chance that a Student's t of `df` degrees of freedom lies at least so far from 0, on either side."""
     return beta_cdf(df / 2, 0.5, df / (df + t * t))
