@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side; two torches with all cores each only fight
+gc.disable()  # until all tests are loaded
 
 
 def pytest_collection_finish() -> None:
     """What was loaded stays loaded: no later collection of garbage walks through all of torch."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

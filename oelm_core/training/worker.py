@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -80,12 +81,16 @@ def limit_spinning() -> None:
 
 def train_run(folder: RunFolder, stop: StopRequest) -> tuple[Outcome, int]:
     """One attempt from set-up to results. Returns (outcome.json, exit code)."""
+    gc.disable()  # all that is imported stays: looking for garbage among it took a quarter of the start
+    from transformers import PreTrainedModel  # noqa: F401 - every network is one
     from transformers.utils import logging
 
     from oelm_core.training.loop import Loop
     from oelm_core.training.results import write_results
     from oelm_core.training.session import set_up
 
+    gc.freeze()
+    gc.enable()
     logging.disable_progress_bar()  # carriage returns have no place in a log
     session: Session | None = None
     try:
