@@ -65,7 +65,7 @@ pictures: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.screen_picture docs/img/log.svg down f
 	$(BIN)/python -m benchmarks.screen_keys docs/tui.md
 
-# The two studies of docs/findings.md, from tuning to their tables: about 5 hours on two free cores. It begins with the runs whose
+# The two studies of docs/findings.md, from tuning to their tables: about 6 hours on two cores. It begins with the runs whose
 # records are in docs/findings, and continues where it was interrupted. DATA holds sst2/ (train.tsv, dev.tsv) and
 # tinystories/ (train.txt, valid.txt), MODEL the encoder's folder. To repeat all of it: rm docs/findings/records.tar.xz
 DEVICE ?= cpu

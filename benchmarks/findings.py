@@ -20,7 +20,7 @@ from pathlib import Path
 
 from oelm_core.compare import compare_study
 from oelm_core.config.catalogue import Catalogue, load_catalogue
-from oelm_core.errors import LabError, NotFound
+from oelm_core.errors import BadInput, LabError, NotFound
 from oelm_core.report.document import Report, comparison_report
 from oelm_core.report.markdown import render_markdown
 from oelm_core.report.picture import render_svg
@@ -52,13 +52,26 @@ def restore(home: Path, docs: Path = DOCS) -> bool:
 
 def keep(home: Path, docs: Path = DOCS) -> None:
     """The same home always gives the same bytes: a commit without news would only weigh."""
+    kept = sorted(_kept(home))
+    missing = _results(records(docs)) - {str(path.relative_to(home)) for path in kept}
+    if missing:
+        raise BadInput(
+            f"{home} lacks {len(missing)} finished runs that {records(docs).name} has, {min(missing)} first."
+        )
     records(docs).parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(records(docs), "w:xz", preset=9) as archive:
-        for path in sorted(_kept(home)):
+        for path in kept:
             member = archive.gettarinfo(path, str(path.relative_to(home)))
             member.mtime, member.uid, member.gid, member.uname, member.gname = 0, 0, 0, "", ""
             with open(path, "rb") as file:
                 archive.addfile(member, file)
+
+
+def _results(archive: Path) -> set[str]:
+    if not archive.exists():
+        return set()
+    with tarfile.open(archive) as opened:
+        return {name for name in opened.getnames() if name.endswith("/result.json")}
 
 
 def _kept(home: Path) -> Iterator[Path]:

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import findings
 from oelm_core.config.catalogue import load_catalogue
+from oelm_core.errors import BadInput
 from tests.run_factory import write_run
 
 
@@ -29,7 +30,8 @@ def test_the_committed_page_is_what_its_records_say(tmp_path):
     docs = docs_in(tmp_path)
     assert findings.restore(tmp_path / "home", docs)
     findings.write(tmp_path / "home", docs)
-    assert (docs / "findings.md").read_text() == (findings.DOCS / "findings.md").read_text()
+    for name in ("findings.md", *(f"findings/{study}.svg" for study in findings.STUDIES)):
+        assert (docs / name).read_text("utf-8") == (findings.DOCS / name).read_text("utf-8"), name
 
 
 def test_records_come_back_as_they_were_without_weights_and_logs(tmp_path):
@@ -54,6 +56,14 @@ def test_records_come_back_as_they_were_without_weights_and_logs(tmp_path):
     assert not [name for name in kept if "checkpoints" in name or name.endswith(".log")]
     assert (again / "runs" / run.id / "metrics.jsonl").read_bytes() == run.folder.metrics.read_bytes()
     assert not findings.restore(again, docs)  # a home with runs of its own is left alone
+
+
+def test_records_of_finished_runs_are_never_lost_to_a_home_without_them(tmp_path):
+    docs = docs_in(tmp_path)
+    before = findings.records(docs).read_bytes()
+    with pytest.raises(BadInput, match=r"lacks 16\d finished runs that records\.tar\.xz has"):
+        findings.keep(tmp_path / "home", docs)
+    assert findings.records(docs).read_bytes() == before
 
 
 def test_a_study_without_results_says_so_and_how_far_it_is(tmp_path):
