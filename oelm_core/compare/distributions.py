@@ -51,6 +51,9 @@ def _not_zero(value: float) -> float:
 
 def t_two_sided(t: float, df: float) -> float:
     """The chance that a Student's t of `df` degrees of freedom lies at least so far from 0, on either side."""
+    near = t * t / (df + t * t)
+    if near < 3 / (df + 5):  # 1 - near would round a small t away
+        return 1 - beta_cdf(0.5, df / 2, near)
     return beta_cdf(df / 2, 0.5, df / (df + t * t))
 
 

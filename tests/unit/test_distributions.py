@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import special
 
@@ -28,6 +28,7 @@ def close(expected: float, digits: float = 1e-8) -> object:
 
 
 @given(t=st.floats(-200, 200), df=degrees)
+@example(t=2.0**-24, df=32.0)
 def test_both_tails_of_t_are_scipys_also_far_out(t, df):
     assert t_two_sided(t, df) == close(2 * special.stdtr(df, -abs(t)))
 
