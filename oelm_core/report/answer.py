@@ -37,7 +37,9 @@ def _parts(group: Group, pair: Pair, translate: Translations) -> Iterator[str]:
     saving = pair.parameter_saving
     if saving is not None and abs(saving) >= NO_FEWER:
         words = "{} fewer trainable" if saving > 0 else "{} more trainable"
-        yield translate(words).format(percent(abs(saving), 1))
+        released = (arm.config.get("method") or {}).get("unfreeze")
+        shown = translate(words).format(percent(abs(saving), 1))
+        yield translate("{} until released").format(shown) if released else shown
     about = group.findings_about(pair.arm)  # those between two arms are no matter of the baseline
     confounds = sum(one.grade == "confounds" and (len(one.arms) == 1 or pair.baseline in one.arms) for one in about)
     if confounds:
