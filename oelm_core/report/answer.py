@@ -36,10 +36,8 @@ def _parts(group: Group, pair: Pair, translate: Translations) -> Iterator[str]:
         yield f"{translate(luck(pair.p_adjusted))} ({p_value(pair.p_adjusted)})"
     saving = pair.parameter_saving
     if saving is not None and abs(saving) >= NO_FEWER:
-        words = "{} fewer trainable" if saving > 0 else "{} more trainable"
-        released = (arm.config.get("method") or {}).get("unfreeze")
-        shown = translate(words).format(percent(abs(saving), 1))
-        yield translate("{} until released").format(shown) if released else shown
+        fewer = "{} fewer trainable until released" if arm.settings.get("unfreeze") else "{} fewer trainable"
+        yield translate(fewer if saving > 0 else "{} more trainable").format(percent(abs(saving), 1))
     about = group.findings_about(pair.arm)  # those between two arms are no matter of the baseline
     confounds = sum(one.grade == "confounds" and (len(one.arms) == 1 or pair.baseline in one.arms) for one in about)
     if confounds:

@@ -46,6 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} worker {os.getpid()} starts {folder.id}", flush=True)
     run = folder.read(RunRecord)
     hub.prepare_for(run.config if run else {})
+    load()
     outcome, code = train_run(folder, stop)
     outcome.t = time.time()
     failed = outcome.state == "failed"
@@ -79,18 +80,28 @@ def limit_spinning() -> None:
         os.environ["GOMP_SPINCOUNT"] = SPIN
 
 
+def load() -> None:
+    """Imports what every run needs, for good: looking for garbage among it took a quarter of a worker's start.
+
+    Only where the process is the worker's own. In another, garbage that is there already would stay for good too.
+    """
+    gc.disable()
+    from transformers import PreTrainedModel  # noqa: F401 - every network is one
+
+    from oelm_core.training import loop, results, session  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
+
+
 def train_run(folder: RunFolder, stop: StopRequest) -> tuple[Outcome, int]:
     """One attempt from set-up to results. Returns (outcome.json, exit code)."""
-    gc.disable()  # all that is imported stays: looking for garbage among it took a quarter of the start
-    from transformers import PreTrainedModel  # noqa: F401 - every network is one
     from transformers.utils import logging
 
     from oelm_core.training.loop import Loop
     from oelm_core.training.results import write_results
     from oelm_core.training.session import set_up
 
-    gc.freeze()
-    gc.enable()
     logging.disable_progress_bar()  # carriage returns have no place in a log
     session: Session | None = None
     try:
