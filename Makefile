@@ -53,8 +53,8 @@ chaos: $(VENV)/.installed-test
 fire: $(VENV)/.installed-test
 	OELM_FIRE=20 OELM_BURSTS=200 $(BIN)/python -m pytest tests/functional/test_tui_under_fire.py tests/functional/test_tui_random_keys.py
 
-# The speed claims, measured here: about twenty minutes on two cores, the install included. The page is the
-# command's own output.
+# The speed claims, measured here: a quarter of an hour on two cores, the install included. The page is the command's
+# own output.
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks --out docs/performance.md
 

@@ -23,8 +23,9 @@ lives in its own process; one runs at a time, in turns, the order turned round e
 dropped. Time is the CPU time of all threads on a CPU (so that other people's load weighs little) and device events on
 a GPU; wall time stands beside it. Figures are medians; a ratio is taken round by round and has the 95 % bootstrap
 interval of its median, or, from fewer than six rounds, the least and the greatest of them, and says how many rounds
-those were. A ratio is *met* or *short* only where its whole interval is; where the interval holds the target, this
-machine *cannot tell*, and a line below the table says how many rounds would.
+those were; so has any other figure that was measured several times. It is *met* or *short* only where its whole
+interval is; where the interval holds the target, this machine *cannot tell*, and a line below the table says how many
+rounds would.
 """
 IMPOSSIBLE = "the whole interval lies above what arithmetic allows: something else differed between the two."
 UNEXPLAINED = (

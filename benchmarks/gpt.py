@@ -13,7 +13,7 @@ from benchmarks.freezing import freezing_claims, gpt_layer
 from oelm_core.bench.profile import StepProfile, profile_step
 from oelm_core.bench.report import BenchTable, Effort
 from oelm_core.bench.steps import MEDIUM, TINY, Step, gpt
-from oelm_core.bench.subjects import compare_steps, gpt_sizes, gpt_title
+from oelm_core.bench.subjects import compare_steps
 from oelm_core.bench.turns import Make, Measured, ratio, take_turns
 from oelm_core.formatting import percent, size
 from oelm_core.method.flops import StepSizes
@@ -26,6 +26,7 @@ PEERS = {
     "nanoGPT-style": "nanoGPT-style",
     "transformers GPT2": "transformers' GPT2 with SDPA",
 }
+SIZES = MEDIUM.but(layers=2, vocab=16384, batch=1)
 CHOICES = {
     "loss in chunks": "cross-entropy takes the logits 256 tokens at a time and never holds them all",
     "attention in blocks": "SDPA with dropout stores all attention maps on a CPU; ours works in blocks",
@@ -35,17 +36,18 @@ CHOICES = {
 
 
 def measure(effort: Effort) -> ClaimSection:
-    sizes = gpt_sizes(effort).but(batch=1)  # `oelm bench` takes two; here a dozen variants must fit into minutes
+    sizes = TINY.but(batch=2) if effort.quick else SIZES
     recipe = TINY if effort.quick else MEDIUM
-    section = ClaimSection("gpt", gpt_title(sizes, effort))
+    section = ClaimSection("gpt", f"GPT, a training step of {sizes.batch} x {sizes.length} tokens")
     memory = _peak_memory(recipe, effort)
     section.raw["memory"] = memory
     note = (
         f"The claim's memory is at the recipe's batch of {MEDIUM.batch}. nanoGPT and GPT2 have no dropout inside the"
         " feed-forward, which is work they save; nanoGPT takes the fused AdamW only on a GPU, GPT2 has the one its"
-        " Trainer takes."
+        f" Trainer takes. {sizes.layers} layers and {sizes.vocab:,} words: a third of GPT Medium-512, its head the same"
+        " share of the work, so that there can be many rounds."
     )
-    found = compare_steps(section, "Against what researchers use", _variants(sizes), effort, note, rounds=6)
+    found = compare_steps(section, "Against what researchers use", _variants(sizes), effort, note, rounds=18)
     profile = profile_step(section, OURS, partial(gpt, sizes))
     tokens = f"{sizes.batch} x {sizes.length} tokens"
     _peer_claims(section, tokens, found, memory, profile)
@@ -111,7 +113,7 @@ def _what_choices_bought(section: ClaimSection, sizes: StepSizes, effort: Effort
         OURS: partial(gpt, sizes),
         **{name: partial(gpt_without, name, sizes) for name in CHOICES},
     }
-    found = take_turns(makes, rounds=effort.rounds(3), threads=effort.threads)
+    found = take_turns(makes, rounds=effort.rounds(8), threads=effort.threads)
     saved = {name: found[name].memory - found[OURS].memory for name in CHOICES}
     rows = [
         [name, str(ratio(found, name, OURS)), f"{'-' if saved[name] < 0 else ''}{size(abs(saved[name]))}", what]

@@ -10,7 +10,6 @@ import random
 import re
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from benchmarks.claims import ClaimSection
 from benchmarks.scaling import slope
 from benchmarks.screen_load import write_runs
 from oelm_core.bench.report import BenchTable, Effort
+from oelm_core.bench.turns import ENOUGH, Ratio, over_rounds
 from oelm_core.formatting import count, measured_time
 from tests.run_factory import FROZEN, experiment, predictions_with, write_run
 
@@ -39,7 +39,7 @@ finally:
 """
 """oelm, and at its end what memory it had at most: what the system counts for children begins with the parent's."""
 LIBRARIES = "import msgspec, numpy, pydantic, rich.table, typer"
-"""What comparing cannot do without: tables, presets, and the t distribution."""
+"""What comparing cannot do without."""
 MOST = 1.0
 """Seconds that `oelm runs` of ten thousand may take when nothing changed."""
 MOST_OF_SIX = 0.8
@@ -49,28 +49,36 @@ NOISE = 0.15
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one command: CPU seconds, and megabytes at most."""
+    """Of one command: CPU seconds of each call, and megabytes at most."""
 
-    seconds: float
+    calls: list[float]
     memory: float
+
+    @property
+    def found(self) -> Ratio:
+        return over_rounds(self.calls, " s")
+
+    @property
+    def seconds(self) -> float:
+        return self.found.value
+
+    @property
+    def text(self) -> str:
+        return f"{measured_time(self.seconds)}, {self.memory:.0f} MB"
 
 
 def measure(effort: Effort) -> ClaimSection:
     section = ClaimSection("runs", "Thousands of runs")
     sizes = (30, 300) if effort.quick else (1_000, 10_000)
-    found = {size: _listed(size, effort.rounds(3)) for size in sizes}
-    rows = [
-        [name, *(f"{measured_time(found[size][name].seconds)}, {found[size][name].memory:.0f} MB" for size in sizes)]
-        for name in found[sizes[0]]
-    ]
+    found = {size: _listed(size, effort.rounds(ENOUGH)) for size in sizes}
+    rows = [[name, *(found[size][name].text for size in sizes)] for name in found[sizes[0]]]
     note = "CPU time of the whole command, with starting Python; the median where it was called more than once."
     section.tables.append(BenchTable("Listing and exporting", ["command", *map(count, sizes)], rows, note))
-    many = found[sizes[-1]]["oelm runs"].seconds
-    section.claim(
+    section.claim_ratio(
         f"oelm runs, {count(sizes[-1])} runs, nothing changed",
         f"at most {MOST:g} s of CPU time",
-        f"{measured_time(many)}, median of {effort.rounds(3)} calls",
-        many <= MOST,
+        found[sizes[-1]]["oelm runs"].found,
+        at_most=MOST,
     )
     for name in found[sizes[0]]:
         order = slope(sizes, [found[size][name].seconds for size in sizes])
@@ -89,7 +97,7 @@ def _listed(size: int, rounds: int) -> dict[str, Cost]:
         costs = {"oelm runs, the first time": home.cost(LISTED["oelm runs"])}
         for name, arguments in LISTED.items():
             once = name == "oelm export --all"
-            costs[name] = _median([home.cost(arguments) for _ in range(1 if once else rounds)])
+            costs[name] = home.cost(arguments, 1 if once else rounds)
     return costs
 
 
@@ -99,19 +107,17 @@ def _compare(section: ClaimSection, effort: Effort) -> None:
     for size in sizes:
         with _Home() as home:
             _write_study(home.path / "runs", size)
-            rounds = effort.rounds(5) if size == sizes[0] else 1
-            found[size] = _median([home.cost(["compare", "--all"]) for _ in range(rounds)])
-    rows = [[count(size), measured_time(cost.seconds), f"{cost.memory:.0f} MB"] for size, cost in found.items()]
+            found[size] = home.cost(["compare", "--all"], effort.rounds(2 * ENOUGH) if size == sizes[0] else 1)
+    rows = [[count(size), *cost.text.split(", ")] for size, cost in found.items()]
     section.tables.append(BenchTable("oelm compare of two arms", ["runs", "CPU time", "memory"], rows))
-    six = found[sizes[0]].seconds
     with _Home() as home:
-        libraries = _median([home.cost_of(LIBRARIES) for _ in range(effort.rounds(5))]).seconds
-    section.claim(
+        libraries = home.cost_of(LIBRARIES, [], effort.rounds(ENOUGH)).seconds
+    section.claim_ratio(
         "oelm compare, 6 runs",
         f"at most {MOST_OF_SIX:g} s of CPU time",
-        f"{measured_time(six)}, median of {effort.rounds(5)} calls",
-        six <= MOST_OF_SIX,
-        f"loading the libraries alone takes {measured_time(libraries)} of it ({LIBRARIES.removeprefix('import ')}).",
+        found[sizes[0]].found,
+        at_most=MOST_OF_SIX,
+        why=f"loading the libraries alone takes {measured_time(libraries)} of it ({LIBRARIES.partition(' ')[2]}).",
     )
     order = slope(sizes[1:], [found[size].seconds for size in sizes[1:]]) if len(sizes) > 2 else 0.0
     if order:
@@ -140,10 +146,15 @@ class _Home:
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def cost(self, arguments: list[str]) -> Cost:
-        return self.cost_of(COMMAND, *arguments)
+    def cost(self, arguments: list[str], calls: int = 1) -> Cost:
+        """Of so many calls of oelm."""
+        return self.cost_of(COMMAND, arguments, calls)
 
-    def cost_of(self, program: str, *arguments: str) -> Cost:
+    def cost_of(self, program: str, arguments: list[str], calls: int) -> Cost:
+        spent, memory = zip(*(self._call(program, arguments) for _ in range(calls)), strict=True)
+        return Cost([*spent], max(memory))
+
+    def _call(self, program: str, arguments: list[str]) -> tuple[float, float]:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         ended = subprocess.run(
             [sys.executable, "-c", program, *arguments],
@@ -157,8 +168,4 @@ class _Home:
             raise RuntimeError(f"oelm {' '.join(arguments)} ended with {ended.returncode}: {ended.stderr[:200]}")
         most = re.findall(r"VmHWM:\s+(\d+) kB", ended.stderr)
         spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return Cost(spent, int(most[-1]) / 1024 if most else float("nan"))
-
-
-def _median(costs: list[Cost]) -> Cost:
-    return Cost(statistics.median(one.seconds for one in costs), max(one.memory for one in costs))
+        return spent, int(most[-1]) / 1024 if most else float("nan")

@@ -24,7 +24,7 @@ from benchmarks.claims import ClaimSection
 from benchmarks.screen_load import POINTS, LiveRuns, Moving, large_log, long_line, many_points, write_runs
 from benchmarks.screen_terminal import ROOT, TimedTerminal, terminal
 from oelm_core.bench.report import BenchTable, Effort
-from oelm_core.bench.turns import paired_ratio
+from oelm_core.bench.turns import Ratio, over_rounds, paired_ratio
 from oelm_core.formatting import measured_time
 from tests import fake_nvml
 
@@ -49,14 +49,12 @@ def measure(effort: Effort) -> ClaimSection:
     rows = [[one.what, one.text] for one in found]
     section.tables.append(BenchTable("The screen, in a pty of its own", ["what", "found"], rows))
     for one in found:
-        if one.target is not None:
-            section.claim(
-                f"screen: {one.what}",
-                f"at most {one.target:g} {one.unit}",
-                one.text,
-                one.value <= one.target,
-                f"it rests on {one.rests_on}.",
-            )
+        what, target = f"screen: {one.what}", f"at most {one.target:g} {one.unit}" if one.target else ""
+        if one.target and len(one.looks) > 1:
+            section.claim_ratio(what, target, one.found, at_most=one.target)
+        elif one.target:
+            why = f"it rests on {one.rests_on}."
+            section.claim(what, target, one.text, one.looks[0] <= one.target, why)
     section.raw["screen"] = [asdict(one) for one in found]
     return section
 
@@ -90,102 +88,109 @@ def _cpu_seconds(arguments: list[str]) -> float:
 
 @dataclass(frozen=True)
 class ScreenFigure:
-    """What was measured, and the most it may be."""
+    """What was measured, once or several times, and the most it may be."""
 
     what: str
-    value: float
+    looks: list[float]
     unit: str
-    target: float | None = None
-    rests_on: str = "one look"
+    target: float | None
+    rests_on: str
+    """Said where there was one look."""
+
+    @property
+    def found(self) -> Ratio:
+        return over_rounds(self.looks, f" {self.unit}")
 
     @property
     def text(self) -> str:
-        return f"{self.value:.1f} {self.unit}, {self.rests_on}"
+        return str(self.found) if len(self.looks) > 1 else f"{self.looks[0]:.4g} {self.unit}, {self.rests_on}"
 
 
 def screen_figures(quick: bool) -> list[ScreenFigure]:
     found: list[ScreenFigure] = []
+    several = 1 if quick else 6
 
-    def add(what: str, value: float, unit: str, target: float | None = None, rests_on: str = "one look") -> None:
-        found.append(ScreenFigure(what, value, unit, target, rests_on))
+    def add(what: str, looks: list[float], unit: str, target: float | None = None, rests_on: str = "one look") -> None:
+        scale = 1000 if unit == "ms" else 100 if unit == "%" else 1
+        found.append(ScreenFigure(what, [scale * one for one in looks], unit, target, rests_on))
 
-    def starts(times: int) -> str:
-        return "one start after another" if times == 1 else f"median of {times} starts"
+    def painted(home: Path, count: int, target: float) -> None:
+        write_runs(home, count)
+        walls, cpus = first_paint(home, several)
+        add(f"first useful paint, {count:,} runs", walls, "ms", target)
+        add("of which processor time", cpus, "ms")
 
     def small(home: Path) -> None:
-        write_runs(home, 50)
-        repeats = 1 if quick else 3
-        wall, cpu = first_paint(home, repeats)
-        add("first useful paint, 50 runs", wall * 1000, "ms", 500, starts(repeats))
-        add("of which processor time", cpu * 1000, "ms", rests_on=starts(repeats))
+        painted(home, 50, 500)
         cards = eight_cards(home)
         which = "8 cards" if cards else "no card (no compiler)"
-        add(f"idle with 20 live runs, {which}", idle(home, 5 if quick else 12, cards), "%", 4)
+        add(f"idle with 20 live runs, {which}", idle(home, 2, several, cards), "%", 4)
 
     def busy(home: Path) -> None:
         write_runs(home, 50)
         presses = 20 if quick else 60
+        times, lag, work = under_load(home, presses, eight_cards(home))
         keys = f"{presses} keys"
-        median, late, lag, work = under_load(home, presses, eight_cards(home))
-        add("screen behind a log growing 20,000 lines/s, at most", lag * 1000, "ms", 1000, "looks over 5 s")
-        add("key to moved cursor meanwhile, median", median * 1000, "ms", rests_on=keys)
-        add("key to moved cursor meanwhile, p95", late * 1000, "ms", 30, keys)
-        add("of the processor's time meanwhile, keys and log", work * 100, "%")
+        add("screen behind a log growing 20,000 lines/s, at most", [lag], "ms", 1000, "looks over 5 s")
+        add("key to moved cursor meanwhile, median", [statistics.median(times)], "ms", rests_on=keys)
+        add("key to moved cursor meanwhile, p95", [late(times)], "ms", 30, keys)
+        add("of the processor's time meanwhile, keys and log", [work], "%")
 
     def hour(home: Path) -> None:
         write_runs(home, 50)
-        add("memory after an hour's worth of events", an_hour(home, 5 if quick else 8, eight_cards(home)), "MB", 150)
+        add("memory after an hour's worth of events", [an_hour(home, 5 if quick else 8, eight_cards(home))], "MB", 150)
+
+    def filtered(home: Path, count: int, target: float) -> None:
+        times = reading_times("filter", home)
+        keys = f"{len(times)} keys"
+        add(f"work of a key in the filter, {count:,} runs, median", [statistics.median(times)], "ms", target, keys)
+        add(f"work of a key in the filter, {count:,} runs, p95", [late(times)], "ms", rests_on=keys)
 
     def large(home: Path) -> None:
-        count = 300 if quick else 2000
+        count = 300 if quick else 2_000
         write_runs(home, count)
-        repeats = 1 if quick else 2
-        wall, cpu = first_paint(home, repeats)
-        add(f"first useful paint, {count:,} runs", wall * 1000, "ms", 1500, starts(repeats))
-        add("of which processor time", cpu * 1000, "ms", rests_on=starts(repeats))
-        median, late = filter_work(home)
-        add(f"work of a key in the filter, {count:,} runs, median", median * 1000, "ms", 16)
-        add(f"work of a key in the filter, {count:,} runs, p95", late * 1000, "ms")
+        filtered(home, count, 16)
 
-    def many(home: Path) -> None:
+    def larger(home: Path) -> None:
         count = 1000 if quick else 10_000
-        write_runs(home, count)
-        wall, cpu = first_paint(home, 1)
-        add(f"first useful paint, {count:,} runs", wall * 1000, "ms")
-        add("of which processor time", cpu * 1000, "ms")
-        median, late = filter_work(home)
-        add(f"work of a key in the filter, {count:,} runs, median", median * 1000, "ms", 50)
-        add(f"work of a key in the filter, {count:,} runs, p95", late * 1000, "ms")
+        painted(home, count, 1500)
+        filtered(home, count, 50)
 
     def huge(home: Path) -> None:
         count = 10_000 if quick else 30_000
         write_runs(home, count)
-        for what, target in (("the first time", 18), ("with the index", 2.4)):
-            seconds, megabytes = reading_times("runs", home / "runs")
-            add(f"list of {count:,} runs, {what}", seconds, "s", target)
-        add("memory for it", megabytes, "MB", 250)
+        first, again = (reading_times("runs", home / "runs") for _ in range(2))
+        add(f"list of {count:,} runs, the first time", first[:1], "s", 18)
+        add(f"list of {count:,} runs, with the index", again[:1], "s", 2.4)
+        add("memory for it", again[1:], "MB", 250)
 
     def logs(folder: Path) -> None:
         path = large_log(folder, 10**8 if quick else 10**9)
         opened, first, whole = reading_times("log", path)
-        add(f"log of {path.stat().st_size / 1e9:.1f} GB, last page", opened * 1000, "ms", 100)
-        add("search, first hit", first * 1000, "ms", 1000)
-        add("search, all counted", whole * 1000, "ms")
+        add(f"log of {path.stat().st_size / 1e9:.1f} GB, last page", [opened], "ms", 100)
+        add("search, first hit", [first], "ms", 1000)
+        add("search, all counted", [whole], "ms")
         path.unlink()
         opened, _, whole = reading_times("log", long_line(folder, 10**8))
-        add("log with a line of 100 MB, last page", opened * 1000, "ms", 100)
-        add("search, all counted", whole * 1000, "ms")
+        add("log with a line of 100 MB, last page", [opened], "ms", 100)
+        add("search, all counted", [whole], "ms")
 
     def curves(folder: Path) -> None:
-        first, whole, later, count = reading_times("curve", many_points(folder))
-        assert count == POINTS, count
-        add("500,000 points, first picture (skimmed)", first * 1000, "ms", 300)
-        add("500,000 points, every one read", whole * 1000, "ms", 1000)
-        add("later pictures", later * 1000, "ms", 30, "median of 20")
+        path = many_points(folder)
+        firsts, wholes, laters, counts = zip(*(reading_times("curve", path) for _ in range(several)), strict=True)
+        assert {*counts} == {POINTS}, counts
+        add(f"{POINTS:,} points, first picture (skimmed)", [*firsts], "ms", 300)
+        add(f"{POINTS:,} points, every one read", [*wholes], "ms", 1000)
+        add("later pictures", [*laters], "ms", 30, "median of 20")
 
-    for part in (logs, curves, small, busy, hour, large, many, huge):
+    for part in (logs, curves, small, busy, hour, large, larger, huge):
         _in_scratch(part)
     return found
+
+
+def late(times: list[float]) -> float:
+    """The 95th of a hundred."""
+    return sorted(times)[int(len(times) * 0.95)]
 
 
 def _in_scratch(work: Callable[[Path], None]) -> None:
@@ -197,31 +202,25 @@ def _in_scratch(work: Callable[[Path], None]) -> None:
 
 
 def reading_times(kind: str, path: Path) -> list[float]:
-    """What benchmarks.screen_reading finds, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.screen_reading", kind, str(path)]
+    """What benchmarks.screen_reading, or screen_filter, finds in a process of its own."""
+    program = ["screen_filter"] if kind == "filter" else ["screen_reading", kind]
+    command = [sys.executable, "-m", f"benchmarks.{program[0]}", *program[1:], str(path)]
     times: list[float] = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)
     return times
 
 
-def filter_work(home: Path) -> tuple[float, float]:
-    """(median, p95) seconds of processor time a key in the filter takes the thread that draws."""
-    command = [sys.executable, "-m", "benchmarks.screen_filter", str(home)]
-    times: list[float] = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)
-    times.sort()
-    return statistics.median(times), times[int(len(times) * 0.95)]
-
-
-def first_paint(home: Path, repeats: int) -> tuple[float, float]:
+def first_paint(home: Path, repeats: int) -> tuple[list[float], list[float]]:
     """(wall, processor) seconds from starting Python to a run's line on the screen; the first start is dropped."""
-    found = []
+    walls, cpus = [], []
     for number in range(repeats + 1):
         with terminal(home) as screen:
             screen.wait_for(b"bench-")
-            taken = screen.last - screen.started, screen.cpu_seconds
+            wall, cpu = screen.last - screen.started, screen.cpu_seconds
             screen.wait_for(b"BERT")
         if number:
-            found.append(taken)
-    return statistics.median(wall for wall, _ in found), statistics.median(cpu for _, cpu in found)
+            walls.append(wall)
+            cpus.append(cpu)
+    return walls, cpus
 
 
 def eight_cards(folder: Path) -> Mapping[str, str] | None:
@@ -236,17 +235,20 @@ def eight_cards(folder: Path) -> Mapping[str, str] | None:
     return machine.environment
 
 
-def idle(home: Path, seconds: float, cards: Mapping[str, str] | None) -> float:
-    """Percent of a core while twenty runs move and nobody presses a key."""
+def idle(home: Path, seconds: float, times: int, cards: Mapping[str, str] | None) -> list[float]:
+    """Shares of a core, each over so many seconds, while twenty runs move and nobody presses a key."""
+    found = []
     with Moving(LiveRuns(home)), terminal(home, cards) as screen:
         screen.wait_for(b"live-")
         screen.wait_for(b"BERT")
         if cards:
             screen.wait_for(b"97%")  # the eighth card
         time.sleep(5)
-        before, at = screen.cpu_seconds, time.perf_counter()
-        time.sleep(seconds)
-        return (screen.cpu_seconds - before) / (time.perf_counter() - at) * 100
+        for _ in range(times):
+            before, at = screen.cpu_seconds, time.perf_counter()
+            time.sleep(seconds)
+            found.append((screen.cpu_seconds - before) / (time.perf_counter() - at))
+    return found
 
 
 def an_hour(home: Path, seconds: float, cards: Mapping[str, str] | None) -> float:
@@ -264,8 +266,8 @@ def an_hour(home: Path, seconds: float, cards: Mapping[str, str] | None) -> floa
         return screen.resident
 
 
-def under_load(home: Path, presses: int, cards: Mapping[str, str] | None) -> tuple[float, float, float, float]:
-    """(median, p95 of key to moved cursor, largest lag of the screen behind the log) in seconds, share of a core.
+def under_load(home: Path, presses: int, cards: Mapping[str, str] | None) -> tuple[list[float], float, float]:
+    """(each key to the moved cursor, largest lag of the screen behind the log) in seconds, share of a core.
 
     Meanwhile twenty runs move, and the log on the screen grows by 20,000 lines a second. The cursor goes between that
     run and one with half a million records, which a thread begins to read.
@@ -290,8 +292,7 @@ def under_load(home: Path, presses: int, cards: Mapping[str, str] | None) -> tup
             times.append(screen.key_to_cursor(b"\x1b[B" if number % 2 == 0 else b"\x1b[A"))
             time.sleep(0.15)
         share = (screen.cpu_seconds - spent) / (time.perf_counter() - at)
-    times.sort()
-    return statistics.median(times), times[int(len(times) * 0.95)], max(lags), share
+    return times, max(lags), share
 
 
 def _go_to(screen: TimedTerminal, name: bytes) -> None:

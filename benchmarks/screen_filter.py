@@ -38,7 +38,7 @@ async def key_times() -> list[float]:
             for letter in query:
                 before = time.thread_time()
                 app.post_message(Key(_NAMES.get(letter, letter), letter))
-                await asyncio.sleep(0.25)  # all that the key sets off is done; the pilot's own waiting would count
+                await asyncio.sleep(0.15)  # all that the key sets off is done; the pilot's own waiting would count
                 found.append(time.thread_time() - before)
             assert app.screen.query_one("#filter", Field).value == query
             await pilot.press("enter", "escape")

@@ -22,9 +22,9 @@ from oelm_core.method.flops import StepSizes
 OURS = "ours"
 PEERS = {"plain": peers.plain_gpt, "nanoGPT-style": peers.nano_gpt, "transformers GPT2": peers.transformers_gpt2}
 COUNTS = (1, 2, 4)
-SIZES = MEDIUM.but(layers=2, vocab=16384, batch=1)
-"""A third of the recipe's network, its head the same share of the work: two dozen cells must fit into minutes."""
-SECONDS = 10.0
+SIZES = MEDIUM.but(layers=1, vocab=8192, batch=1)
+"""A sixth of the recipe's network, its head the same share of the work: two dozen cells must fit into minutes."""
+SECONDS = 14.0
 """No round of a cell begins later than this, once there are enough."""
 
 
@@ -78,7 +78,7 @@ def _cells(section: ClaimSection, sizes: StepSizes, threads: int, effort: Effort
             child.ready()
         for machine, neighbours in (("quiet", 0), ("busy", effort.threads)):
             with busy(neighbours):
-                found = turns(alive, rounds=effort.rounds(3 * ENOUGH), within=SECONDS)
+                found = turns(alive, rounds=effort.rounds(5 * ENOUGH), within=SECONDS)
             section.keep(f"{threads} threads, {machine}", found)
             for clock in ("wall", "CPU"):
                 seconds = {name: _seconds(one, clock) for name, one in found.items()}

@@ -79,7 +79,7 @@ def measure_loop(effort: Effort) -> BenchSection:
     section = BenchSection("loop", "The worker around its step")
     time_workers(section, effort)
     compare_precisions(section, effort)
-    compare_compiling(section, effort)
+    compare_compiling(section, effort, gpt_sizes(effort).but(batch=1))
     return section
 
 
@@ -237,7 +237,7 @@ def amp_here() -> Precision:
     return choose_precision("amp", device())
 
 
-def compare_compiling(section: BenchSection, effort: Effort) -> dict[str, Measured] | None:
+def compare_compiling(section: BenchSection, effort: Effort, sizes: StepSizes) -> dict[str, Measured] | None:
     """torch.compile as an option: its step against ours as shipped. None where there is no C++ compiler.
 
     Compiled layers do without our own attention and dropout, which torch's compiler cannot see into.
@@ -246,7 +246,6 @@ def compare_compiling(section: BenchSection, effort: Effort) -> dict[str, Measur
     if not shutil.which("g++") and not shutil.which("clang++"):
         section.tables.append(BenchTable(title, columns, [], "Not measured: no C++ compiler here."))
         return None
-    sizes = steps.TINY if effort.quick else steps.MEDIUM.but(batch=1)
     makes = {"as shipped": partial(steps.gpt, sizes), "compiled": partial(steps.gpt, sizes, compiled=True)}
     found = take_turns(
         makes, rounds=effort.rounds(3), threads=effort.threads, warmup=2, environments={"compiled": COLD}

@@ -99,12 +99,13 @@ class Ratio:
     unit: str = "x"
 
     def __str__(self) -> str:
-        value = f"{self.value:.3f}{self.unit}"
+        digits = ".4g" if self.unit.startswith(" ") else ".3f"  # a quantity, or a ratio
+        value, low, high = (f"{one:{digits}}" for one in (self.value, self.low, self.high))
         if self.rounds == 1:
-            return f"{value}, once"
+            return f"{value}{self.unit}, once"
         if self.rounds < ENOUGH:
-            return f"{value} ({self.low:.3f} to {self.high:.3f} in {self.rounds} rounds)"
-        return f"{value} [{self.low:.3f}, {self.high:.3f}] in {self.rounds} rounds"
+            return f"{value}{self.unit} ({low} to {high} in {self.rounds} rounds)"
+        return f"{value}{self.unit} [{low}, {high}] in {self.rounds} rounds"
 
 
 def ratio(found: Mapping[str, Measured], other: str, ours: str) -> Ratio:
