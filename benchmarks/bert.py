@@ -15,7 +15,7 @@ from benchmarks.gpt import undo_cheap_dropout
 from oelm_core.bench.profile import profile_step
 from oelm_core.bench.report import Effort
 from oelm_core.bench.steps import DYNAMIC, PACKED, TINY_BERT, Step, bert, experiment, like_sst2, network
-from oelm_core.bench.subjects import FROZEN, bert_sizes, bert_title, compare_batching
+from oelm_core.bench.subjects import FROZEN, bert_sizes, compare_batching
 from oelm_core.bench.turns import Ratio, in_child, ratio
 from oelm_core.data import packing
 from oelm_core.data.classification import ClassificationData
@@ -29,19 +29,21 @@ EPOCH = 80
 
 
 def measure(effort: Effort) -> ClaimSection:
-    sizes = bert_sizes(effort)
-    section = ClaimSection("bert", bert_title(sizes, effort))
+    recipe = bert_sizes(effort)
+    sizes = recipe.but(layers=max(1, recipe.layers // 2))  # and twice the rounds
+    section = ClaimSection("bert", f"BERT, a training step of {sizes.batch} short sentences")
     whole = _packing_claims(section, sizes, effort)
     _packed_is_the_same(section, sizes, effort)
-    freezing_claims(section, sizes, effort, whole, step="packed short sentences", classifier=True, layer=bert_layer)
+    step = f"packed short sentences, {sizes.layers} layers"
+    freezing_claims(section, recipe, effort, whole, step=step, classifier=True, layer=bert_layer)
     return section
 
 
 def _packing_claims(section: ClaimSection, sizes: StepSizes, effort: Effort) -> Ratio:
     """Adds the table and claims of packing; how many times as fast a packed step with Q/K frozen is."""
-    note = "Torch's dropout: SDPA and Bernoulli draws instead of ours."
+    note = f"{sizes.layers} layers of BERT-base. Torch's dropout: SDPA and Bernoulli draws instead of ours."
     more = {"packed, torch's dropout": partial(bert_with_torch_dropout, sizes)}
-    found = compare_batching(section, sizes, effort, note, more)
+    found = compare_batching(section, sizes, effort, note, more, rounds=12)
     fewer = sizes.tokens / found[PACKED].about["tokens_a_step"]
     what = f"packed: tokens a step against padding to {sizes.length}"
     section.claim(what, "at least 8x fewer", f"{fewer:.2f}x fewer", fewer >= 8)

@@ -101,7 +101,7 @@ def _layers(section: ClaimSection, sizes: StepSizes, effort: Effort, layer: Call
     """
     arms: dict[str, Make] = {"trained": partial(layer, sizes), "frozen": partial(layer, sizes, frozen=True)}
     makes = {f"{arm} {number}": make for number in (1, 2) for arm, make in arms.items()}
-    found = take_turns(makes, rounds=effort.rounds(150), within=25, threads=1, warmup=3)
+    found = take_turns(makes, rounds=effort.rounds(150), within=20, threads=1, warmup=3)
     section.keep("layers", found)
     both = {arm: zip(found[f"{arm} 1"].seconds, found[f"{arm} 2"].seconds, strict=True) for arm in arms}
     seconds = {arm: [one + other for one, other in pairs] for arm, pairs in both.items()}

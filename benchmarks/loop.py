@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks import threads
 from benchmarks.calls import Calls
 from benchmarks.claims import ClaimSection
+from benchmarks.gpt import SIZES
+from benchmarks.threads import busy
 from oelm_core.bench.report import BenchTable, Effort
 from oelm_core.bench.steps import MEDIUM, SMALL, TINY, device, experiment, gpt, network, token_batch
 from oelm_core.bench.subjects import compare_compiling, compare_precisions, time_workers
@@ -75,7 +76,7 @@ def _waiting(section: ClaimSection, effort: Effort) -> None:
         for child in alive.values():
             child.ready()
         for where, neighbours in (("alone", 0), (f"beside {effort.threads} busy processes", effort.threads)):
-            with threads.busy(neighbours):
+            with busy(neighbours):
                 found = turns(alive, rounds=2)
             for name, one in found.items():
                 against = "" if name == OURS else str(paired_ratio(one.wall, found[OURS].wall))
@@ -212,7 +213,7 @@ def forward_with_gradients(sizes: StepSizes) -> Calls:
 
 def _compile_claim(section: ClaimSection, effort: Effort) -> None:
     what = "torch.compile (an option, off by default)"
-    found = compare_compiling(section, effort, TINY if effort.quick else threads.SIZES)
+    found = compare_compiling(section, effort, TINY if effort.quick else SIZES)
     if found is None:
         section.claim(what, "measured with its warm-up", "no C++ compiler here", None)
         return

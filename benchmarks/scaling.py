@@ -16,12 +16,12 @@ from oelm_core.formatting import measured_time, size
 from oelm_core.method import flops
 from oelm_core.method.flops import StepSizes
 
-BASE = StepSizes(vocab=8192, d_model=256, layers=4, heads=4, d_ff=1024, batch=4, length=256)
+BASE = StepSizes(vocab=8192, d_model=256, layers=4, heads=4, d_ff=1024, batch=2, length=256)
 POINTS = {
     "length": [{"length": n} for n in (128, 256, 512, 1024)],
     "width": [{"d_model": 64 * h, "heads": h, "d_ff": 256 * h} for h in (2, 4, 8, 16)],
     "layers": [{"layers": n} for n in (2, 4, 8, 16)],
-    "batch": [{"batch": n} for n in (2, 4, 8, 16)],
+    "batch": [{"batch": n} for n in (1, 2, 4, 8)],
 }
 SLACK = 0.15
 """How far the measured order may lie above the expected one: caches that larger sizes fall out of."""

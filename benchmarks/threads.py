@@ -13,8 +13,9 @@ from functools import partial
 
 from benchmarks import peers
 from benchmarks.claims import ClaimSection
+from benchmarks.gpt import SIZES
 from oelm_core.bench.report import BenchTable, Effort
-from oelm_core.bench.steps import MEDIUM, TINY, gpt
+from oelm_core.bench.steps import TINY, gpt
 from oelm_core.bench.turns import ENOUGH, Make, Measured, Ratio, children, paired_ratio, turns
 from oelm_core.formatting import measured_time
 from oelm_core.method.flops import StepSizes
@@ -22,9 +23,7 @@ from oelm_core.method.flops import StepSizes
 OURS = "ours"
 PEERS = {"plain": peers.plain_gpt, "nanoGPT-style": peers.nano_gpt, "transformers GPT2": peers.transformers_gpt2}
 COUNTS = (1, 2, 4)
-SIZES = MEDIUM.but(layers=1, vocab=8192, batch=1)
-"""A sixth of the recipe's network, its head the same share of the work: two dozen cells must fit into minutes."""
-SECONDS = 14.0
+SECONDS = 12.0
 """No round of a cell begins later than this, once there are enough."""
 
 
@@ -78,7 +77,7 @@ def _cells(section: ClaimSection, sizes: StepSizes, threads: int, effort: Effort
             child.ready()
         for machine, neighbours in (("quiet", 0), ("busy", effort.threads)):
             with busy(neighbours):
-                found = turns(alive, rounds=effort.rounds(5 * ENOUGH), within=SECONDS)
+                found = turns(alive, rounds=effort.rounds(3 * ENOUGH), within=SECONDS)
             section.keep(f"{threads} threads, {machine}", found)
             for clock in ("wall", "CPU"):
                 seconds = {name: _seconds(one, clock) for name, one in found.items()}

@@ -87,7 +87,13 @@ def measure_loop(effort: Effort) -> BenchSection:
 
 
 def compare_batching(
-    section: BenchSection, sizes: StepSizes, effort: Effort, note: str, more: Mapping[str, Make] | None = None
+    section: BenchSection,
+    sizes: StepSizes,
+    effort: Effort,
+    note: str,
+    more: Mapping[str, Make] | None = None,
+    *,
+    rounds: int = 6,
 ) -> dict[str, Measured]:
     """Adds the table of a packed step beside a padded one, one with Q/K frozen, and `more`."""
     makes: dict[str, Make] = {
@@ -101,7 +107,7 @@ def compare_batching(
         " average, another in each round. Dynamic fills to the batch's longest, packed puts several into a row with a"
         f" mask between them; filled to {sizes.length}, a step has {sizes.tokens:,} tokens."
     )
-    return compare_steps(section, "Batches without padding", makes, effort, f"{reading} {note}", rounds=6)
+    return compare_steps(section, "Batches without padding", makes, effort, f"{reading} {note}", rounds=rounds)
 
 
 def compare_steps(
@@ -110,7 +116,7 @@ def compare_steps(
     """Adds the table of these variants' steps, each against the first of them; `note` ends its remarks."""
     side = 256 if effort.quick else 2048
     with_gemm: dict[str, Make] = {**makes, GEMM: partial(Gemm, side)}
-    found = take_turns(with_gemm, rounds=effort.rounds(rounds), within=90, threads=effort.threads)
+    found = take_turns(with_gemm, rounds=effort.rounds(rounds), within=60, threads=effort.threads)
     section.keep("steps", found)
     gemm = found[GEMM].about["flops"] / found.pop(GEMM).median
     first, *_ = found

@@ -734,14 +734,6 @@ def decode_metric(line: bytes) -> MetricLine | None:
     return MetricLine(step, kind, when, found, str(what), str(message))
 
 
-def decode_metrics(lines: bytes) -> list[dict[str, Any]] | None:
-    """Whole lines of metrics.jsonl as they stand, half as expensive as one by one; None where one is no object."""
-    try:
-        return _METRIC.decode_lines(lines)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
-
-
 def encode_metric(line: MetricLine) -> bytes:
     """The flat form of the file: `{"t", "step", "kind", ...values}` and a line break."""
     flat: dict[str, Any] = {"t": line.t, "step": line.step, "kind": line.kind, **line.values}

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import bisect
-import contextlib
 import itertools
 import math
+import re
 import statistics
 import time
 from array import array
-from collections.abc import Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Union, cast
+
+import msgspec
 
 from oelm_core.runs.metrics_file import MetricsReader, parse, skim
-from oelm_core.runs.schema import LAST_STEP, MetricLine, decode_metrics
+from oelm_core.runs.schema import LAST_STEP, MetricLine
 from oelm_tui.snapshots.background import give_way
 
 CHUNK = 64 * 1024
@@ -23,8 +25,21 @@ SKIM_FROM = 8 * 1024 * 1024
 """Files larger than this are first skimmed: evenly spread pieces give the whole curve at once."""
 TAIL = 16 * 1024
 SKIM_PIECES, SKIM_PIECE = 160, 8 * 1024
-TEXTS = {"what", "message"}
-"""What an event says; no column."""
+Step = Annotated[int, msgspec.Meta(ge=-LAST_STEP, le=LAST_STEP)]
+Moment = Annotated[float, msgspec.Meta(ge=-LAST_STEP, le=LAST_STEP)]
+_ESCAPED = re.compile(r"[^ !#-\[\]-~]")
+"""In a JSON string; beyond ASCII may be."""
+
+
+class Row(msgspec.Struct, gc=False):
+    """A line of the file as a decoder makes it, with a field for each column."""
+
+
+class EventRow(Row, tag_field="kind", tag="event", forbid_unknown_fields=True):
+    step: Step
+    t: Moment
+    what: str = ""
+    message: str = ""
 
 
 class KindColumns:
@@ -53,30 +68,59 @@ class KindColumns:
         # The step column last: its length is what readers in other threads go by.
         _extend(self.columns["step"], array("d", [line.step for line in lines]))
 
-    def add_plain(self, rows: Sequence[dict[str, Any]]) -> bool:
-        """Adds rows that are numbers throughout, alike in their keys; False, and nothing added, where they are not."""
-        names = set(rows[0])
-        if {*map(len, rows)} != {len(names)}:  # as many keys, and below each of these is looked up in each row
-            return False
-        try:
-            steps = [*map(itemgetter("step"), rows)]
-            if {*map(type, steps)} != {int} or "t" not in names or names & TEXTS:
-                return False
-            if max(steps) > LAST_STEP or min(steps) < -LAST_STEP:
-                return False
-            new = {name: array("d", map(itemgetter(name), rows)) for name in names - {"kind"}}
-        except (KeyError, TypeError, OverflowError):
-            return False
-        before = len(self)
-        for name in new.keys() - self.columns.keys():
-            self.columns[name] = array("d", [math.nan]) * before
-        for name in self.columns.keys() - {"step"}:
-            _extend(self.columns[name], new.get(name) or array("d", [math.nan]) * len(rows))
-        _extend(self.columns["step"], new["step"])
-        return True
+    def add_rows(self, rows: Sequence[Row]) -> None:
+        """Adds rows that hold a number, or not-a-number, for each column and in its order."""
+        new = [array("d", map(attrgetter(field), rows)) for field in rows[0].__struct_fields__]
+        for column, values in reversed([*zip(self.columns.values(), new, strict=True)]):  # the step column last
+            _extend(column, values)
 
     def column(self, name: str) -> Sequence[float]:
         return self.columns.get(name, array("d"))
+
+
+class RowDecoder:
+    """Decodes lines of the kinds and keys that are known, many at once: two thirds of the time that dicts take.
+
+    A key that is new, a null, a word where a number should be, a torn line: it decodes nothing, and leaves such lines
+    to the parser that takes them one by one.
+    """
+
+    def __init__(self, names: Mapping[str, Sequence[str]]) -> None:
+        """names: the columns of each kind, `step` and `t` first."""
+        kinds = {kind: _row_type(kind, columns) for kind, columns in names.items()}
+        self._kinds = {row_type: kind for kind, row_type in kinds.items()} | {EventRow: "event"}
+        self._decoder: msgspec.json.Decoder[Row] = msgspec.json.Decoder(Union[tuple(self._kinds)])  # noqa: UP007
+
+    @classmethod
+    def of(cls, tables: Mapping[str, KindColumns]) -> RowDecoder | None:
+        """For these columns; None where one has a name that JSON would escape."""
+        names = {kind: list(table.columns) for kind, table in tables.items()}
+        return None if any(map(_ESCAPED.search, itertools.chain(*names.values()))) else cls(names)
+
+    def decode(self, lines: bytes) -> dict[str, list[Any]] | None:
+        """Rows of each kind in the order of the file; None where a line is another."""
+        try:
+            rows = self._decoder.decode_lines(lines)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
+        found: dict[str, list[Any]] = {kind: [] for kind in self._kinds.values()}
+        if len(types := {*map(type, rows)}) == 1:  # as a rule: nothing to sort
+            found[self._kinds[types.pop()]] = rows
+        else:
+            for row in rows:
+                found[self._kinds[type(row)]].append(row)
+        return found
+
+
+def _row_type(kind: str, names: Sequence[str]) -> type[Row]:
+    fields = [f"f{number}" for number in range(len(names))]  # a column's own name may be no name in Python
+    step, t, *others = fields
+    types: list[Any] = [(step, Step), (t, Moment), *((field, float, math.nan) for field in others)]
+    named = dict(zip(fields, names, strict=True))
+    made = msgspec.defstruct(
+        kind, types, bases=(Row,), rename=named, tag_field="kind", tag=kind, forbid_unknown_fields=True
+    )
+    return cast(type[Row], made)
 
 
 class Columns:
@@ -87,8 +131,10 @@ class Columns:
         self.events: list[MetricLine] = []
         self.share = 1.0
         """How much of the file is in; less than one while a large file loads."""
+        self._decoder: RowDecoder | None = None
 
     def add(self, lines: Iterable[MetricLine]) -> None:
+        self._decoder = None  # there may be columns that it does not know
         by_kind: dict[str, list[MetricLine]] = {}
         for line in lines:
             by_kind.setdefault(line.kind, []).append(line)
@@ -99,13 +145,17 @@ class Columns:
                 self.tables[kind].add(group)
 
     def add_lines(self, chunk: bytes) -> None:
-        """Adds whole lines of the file; all at once where they are what the worker writes, else one by one."""
-        odd = b"true" in chunk or b"false" in chunk  # they would pass for numbers
-        rows = None if odd else decode_metrics(chunk)
-        by_kind = _by_kind(rows or [])
-        plain = [kind for kind, group in by_kind.items() if kind in self.tables and self.tables[kind].add_plain(group)]
-        if len(plain) < max(1, len(by_kind)):
-            self.add(line for line in parse(chunk.split(b"\n")) if line.kind not in plain)
+        """Adds whole lines of the file; all at once where they have the columns that are known, else one by one."""
+        rows = self._decoder.decode(chunk) if self._decoder else None
+        if rows is None:
+            self.add(parse(chunk.split(b"\n")))
+            self._decoder = RowDecoder.of(self.tables)
+            return
+        self.events += [MetricLine(row.step, "event", row.t, {}, row.what, row.message) for row in rows["event"]]
+        del self.events[:-500]
+        for kind, table in self.tables.items():
+            if rows[kind]:
+                table.add_rows(rows[kind])
 
     def __getitem__(self, kind: str) -> KindColumns:
         return self.tables[kind]
@@ -207,16 +257,6 @@ def shape_of_loss(path: Path) -> tuple[float, ...]:
     count = min(SHAPE, len(losses))
     ends = [len(losses) * number // count for number in range(count + 1)] if count else []
     return tuple(round(statistics.fmean(losses[a:b]), 6) for a, b in itertools.pairwise(ends))
-
-
-def _by_kind(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    with contextlib.suppress(KeyError, TypeError):  # mostly they are all of one, and need no sorting
-        if len({*map(itemgetter("kind"), rows)}) == 1:
-            return {str(rows[0]["kind"]): rows}
-    by_kind: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        by_kind.setdefault(str(row.get("kind")), []).append(row)
-    return by_kind
 
 
 def _size(path: Path) -> int:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -111,13 +112,33 @@ ROWS = st.fixed_dictionaries(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.one_of(ROWS, st.just("torn"), st.just([1]))))
-def test_lines_read_all_at_once_are_the_columns_of_lines_read_one_by_one(rows: list[object]) -> None:
-    chunk = b"".join(json.dumps(row)[: 5 if row == "torn" else None].encode() + b"\n" for row in rows)
+@given(st.lists(st.lists(st.one_of(ROWS, st.just("torn"), st.just([1])), max_size=4)), st.booleans())
+def test_lines_read_all_at_once_are_the_columns_of_lines_read_one_by_one(pieces: list[Any], known: bool) -> None:
     at_once, one_by_one = Columns(), Columns()
-    at_once.add_lines(chunk)
-    one_by_one.add(parse(chunk.split(b"\n")))
+    first = [{"t": 1, "step": 1, "kind": kind, "loss": 1} for kind in ("train", "eval", "system") if known]
+    for rows in [first, *pieces]:
+        chunk = b"".join(json.dumps(row)[: 5 if row == "torn" else None].encode() + b"\n" for row in rows)
+        at_once.add_lines(chunk)
+        one_by_one.add(parse(chunk.split(b"\n")))
     for kind, table in one_by_one.tables.items():
         shown = {name: list(map(str, column)) for name, column in table.columns.items()}
         assert {name: list(map(str, column)) for name, column in at_once[kind].columns.items()} == shown
     assert [line.message for line in at_once.events] == [line.message for line in one_by_one.events]
+
+
+def test_names_and_kinds_that_a_struct_could_not_have_are_columns_all_the_same() -> None:
+    columns = Columns()
+    line = {
+        "t": 1.0,
+        "step": 1,
+        "kind": "train",
+        "loss": 1.0,
+        'quoted "name"': 2.0,
+        "größe": 3.0,
+        "layers.0.class": 4.0,
+    }
+    for _ in range(3):
+        columns.add_lines(json.dumps(line).encode() + b"\n")
+    assert {name: list(columns["train"].column(name)) for name in line if name != "kind"} == {
+        name: [value] * 3 for name, value in line.items() if name != "kind"
+    }
