@@ -30,23 +30,23 @@ def beta_cdf(a: float, b: float, x: float) -> float:
 
 def _beta_tail(a: float, b: float, x: float) -> float:
     """x^a (1-x)^b / (a B(a, b)) times a continued fraction, evaluated from its front (Lentz)."""
-    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    c, d = 1.0, 1 / _not_zero(1 - (a + b) * x / (a + 1))
+    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or _TINY)
     fraction = d
     for m in range(1, 20_000):
-        for term in (
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
-        ):
-            c, d = _not_zero(1 + term / c), 1 / _not_zero(1 + term * d)
-            fraction *= c * d
-        if abs(c * d - 1) < 1e-16:
+        odd, even = a + 2 * m - 1, a + 2 * m
+        term = m * (b - m) * x / (odd * even)
+        c, d = 1 + term / c or _TINY, 1 / (1 + term * d or _TINY)
+        fraction *= c * d
+        term = -(a + m) * (a + b + m) * x / (even * (even + 1))
+        c, d = 1 + term / c or _TINY, 1 / (1 + term * d or _TINY)
+        fraction *= (step := c * d)
+        if step == 1:
             break
-    return min(1.0, math.exp(log_front) * fraction / a)
+    return min(1.0, math.exp(_log_front(a, b, math.log(x), math.log1p(-x))) * fraction / a)
 
 
-def _not_zero(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY
+def _log_front(a: float, b: float, log_x: float, log_rest: float) -> float:
+    return math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * log_x + b * log_rest
 
 
 def t_two_sided(t: float, df: float) -> float:
@@ -84,20 +84,31 @@ def normal_quantile(share: float) -> float:
 
 
 def beta_quantile(a: float, b: float, share: float) -> float:
-    """The value that so large a share of a beta(a, b) lies below: bisection of its logit, to the last digits.
+    """The value that so large a share of a beta(a, b) lies below."""
+    if share > 0.5:
+        return _logistic(-_beta_logit(b, a, 1 - share))
+    return _logistic(_beta_logit(a, b, share))
 
-    The logit, since quantiles next to 0 and next to 1 need as many digits as others.
+
+def _beta_logit(a: float, b: float, share: float) -> float:
+    """The logit of the value that a share of at most a half lies below, by Newton's steps on the log of the chance.
+
+    The logit, since values next to 0 and next to 1 need as many digits as others. In it the log of the chance is
+    concave, so that steps from below never pass the value; a step out of bounds is halved.
     """
-    low, high = -740.0, 37.0  # 1e-321 and 1 - 1e-16
-    for _ in range(70):
-        middle = (low + high) / 2
-        if beta_cdf(a, b, _logistic(middle)) < share:
-            low = middle
-        else:
-            high = middle
-        if high - low < 1e-15 * max(1.0, abs(low)):
+    low, high = -740.0, 36.0  # 1e-321 and 1 - 2e-16
+    z = math.log(a / b) + normal_quantile(share) * math.sqrt(1 / a + 1 / b)
+    for _ in range(100):
+        z = z if low < z < high else (low + high) / 2
+        x = _logistic(z)
+        chance = beta_cdf(a, b, x)
+        low, high = (z, high) if chance < share else (low, z)
+        slope = math.exp(_log_front(a, b, math.log(x), math.log1p(-x))) / chance if chance else 0.0
+        step = math.log(chance / share) / slope if slope else math.inf
+        z -= step
+        if abs(step) < 1e-9:  # the next would be its square
             break
-    return _logistic((low + high) / 2)
+    return z
 
 
 def _logistic(z: float) -> float:

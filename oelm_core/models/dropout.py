@@ -40,7 +40,7 @@ def kept(shape: tuple[int, ...], dropout: float) -> tuple[Tensor, float]:
 
 
 def _seed() -> int:
-    return int(torch.empty((), dtype=torch.int64).random_())
+    return int(torch.empty((), dtype=torch.int64).random_().numpy())  # no operation of torch's, as item() is
 
 
 def _threshold(dropout: float) -> int:
