@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -16,9 +14,10 @@ gc.disable()  # until all tests are loaded
 
 
 def pytest_collection_finish() -> None:
-    """What was loaded stays loaded: no later collection of garbage walks through all of torch."""
+    """What was loaded stays loaded: no later collection of garbage walks through all of torch, and few are made."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
     gc.enable()
 
 
@@ -42,17 +41,18 @@ def own_leases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def demo_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An OELM_HOME in which the demo study was trained for real, for a few steps."""
+    """An OELM_HOME in which the demo study was trained for real, for a few steps, by runners that load torch once."""
+    from oelm_core.config.catalogue import load_catalogue
+    from oelm_core.launch.request import LaunchRequest, queued_state
+    from oelm_core.runs.folder import create
+    from tests.warm_worker import WarmWorker
+
     home = tmp_path_factory.mktemp("demo") / "home"
-    home.mkdir()
-    environment = {**os.environ, "OELM_HOME": str(home)}
-    short = ["--set", "train.max_steps=20", "--set", "train.eval_every=10"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "oelm_tui", "study", "demo", "--device", "cpu", "--follow", *short],
-        env=environment,
-        capture_output=True,
-        text=True,
-        cwd=home,
-    )
-    assert ended.returncode == 0, ended.stderr
+    short = ("train.max_steps=20", "train.eval_every=10")
+    asked = LaunchRequest(study="demo", settings=short, device="cpu").requests(load_catalogue(), ["oelm"])
+    warm = WarmWorker({"OELM_HOME": str(home), "PRETRAINING_STEPS": "20"})
+    records = [one.record("local", after=None, beside=None) for one in asked]
+    runners = [warm.start(create(home / "runs", each, queued_state()).path, runner=True) for each in records]
+    assert [warm.wait(runner) for runner in runners] == [0] * 6
+    warm.close()
     return home

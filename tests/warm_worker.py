@@ -75,8 +75,10 @@ def _work_here(path: str, command: list[str], environment: dict[str, str]) -> No
 
 
 def _work(argument: str) -> int:
-    from oelm_core.training import worker
+    from oelm_core.training import pretrain_demo, worker
 
+    if os.environ.get("PRETRAINING_STEPS"):
+        pretrain_demo.STEPS = int(os.environ["PRETRAINING_STEPS"])
     if os.environ.get("RANK_FAULT"):
         rank_faults.install(os.environ["RANK_FAULT"])
     return worker.main([argument])

@@ -45,7 +45,7 @@ def ensure_demo_encoder(cache: Path, shape: Shape | None = None, say: Callable[[
         with files.exclusive(cache / f".demo-bert-{key}.lock"):
             if not (folder / "config.json").is_file():
                 say(f"pretraining the demo encoder for {STEPS} steps, once")
-                model, tokenizer = pretrain(shape, synthetic.ensure("demo-sentiment", cache), say)
+                model, tokenizer = pretrain(shape, synthetic.ensure("demo-sentiment", cache), say, STEPS)
                 with files.new_folder(folder) as draft:
                     model.save_pretrained(draft)
                     tokenizer.save_pretrained(draft)
@@ -53,7 +53,7 @@ def ensure_demo_encoder(cache: Path, shape: Shape | None = None, say: Callable[[
     return folder
 
 
-def pretrain(shape: Shape, data: Path, say: Callable[[str], None], steps: int = STEPS) -> tuple[Any, Any]:
+def pretrain(shape: Shape, data: Path, say: Callable[[str], None], steps: int) -> tuple[Any, Any]:
     """Masked language modelling over the training sentences, from scratch, packed. Returns (model, tokenizer)."""
     from transformers import BertForMaskedLM
 

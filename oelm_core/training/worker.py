@@ -86,12 +86,23 @@ def load() -> None:
     Only where the process is the worker's own. In another, garbage that is there already would stay for good too.
     """
     gc.disable()
-    from transformers import PreTrainedModel  # noqa: F401 - every network is one
-
+    _load_transformers()
     from oelm_core.training import loop, results, session  # noqa: F401
 
     gc.freeze()
     gc.enable()
+
+
+def _load_transformers() -> None:
+    """Without scipy, which is a tenth of a worker's start: only losses of boxes need it."""
+    from transformers import utils
+
+    available: object = vars(utils)["is_scipy_available"]
+    vars(utils)["is_scipy_available"] = lambda: False
+    try:
+        from transformers import PreTrainedModel  # noqa: F401 - every network is one
+    finally:
+        vars(utils)["is_scipy_available"] = available
 
 
 def train_run(folder: RunFolder, stop: StopRequest) -> tuple[Outcome, int]:

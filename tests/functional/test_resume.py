@@ -18,6 +18,7 @@ from oelm_core.runs.schema import UNFROZEN, Outcome, Stop
 from tests.training_runs import BERT, GPT, experiment, figures, run_folder, texts, weights
 from tests.warm_worker import WarmWorker
 
+pytestmark = pytest.mark.xdist_group("resume")
 UNFREEZE = [
     "method.unfreeze.at=4",
     "method.unfreeze.order=top-down",

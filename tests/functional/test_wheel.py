@@ -15,6 +15,7 @@ import pytest
 
 import oelm_core
 
+pytestmark = pytest.mark.xdist_group("wheel")
 ROOT = Path(__file__).parents[2]
 
 

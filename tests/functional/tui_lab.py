@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from msgspec.structs import replace
+from textual import _wait
 
 from oelm_core.compare.comparison import Finding
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
@@ -28,6 +29,7 @@ from oelm_tui.snapshots.cards import Machine
 from oelm_tui.snapshots.sampler import Sources
 from tests.run_factory import START, predictions_with, write_run
 
+_wait.SLEEP_GRANULARITY, _wait.SLEEP_IDLE = 0.005, 0.001  # of Textual's pilot; `settle` asks the threads themselves
 NOW = START + 20_000.0
 GIB = 2**30
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests import needs
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gradients")]
 
 
 @pytest.fixture(scope="module")

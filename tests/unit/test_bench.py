@@ -23,6 +23,9 @@ from oelm_core.bench.turns import ENOUGH, bootstrap, children, in_child, paired_
 from oelm_core.errors import BadInput, LabError
 from oelm_core.runs.schema import MetricLine
 
+pytestmark = pytest.mark.xdist_group("bench")
+"""One server of processes for all."""
+
 
 def test_a_ratio_is_taken_round_by_round_so_that_drift_cancels() -> None:
     drifting = [1.0, 2.0, 4.0, 8.0, 16.0]

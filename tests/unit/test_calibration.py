@@ -203,6 +203,10 @@ def test_the_interval_of_a_ratio_of_perplexities_holds_it():
 # -- A/A runs of the demo ----------------------------------------------------------------------------------------------
 
 
+one_process = pytest.mark.xdist_group("same preset")
+"""What they share takes seconds to make."""
+
+
 @pytest.fixture(scope="module")
 def aa_home(tmp_path_factory):
     """An OELM_HOME with twelve seeds of each demo baseline."""
@@ -224,6 +228,7 @@ def compared(evidence):
     return {name: compare_with_itself(name, evidence[name]) for name in PRESETS}
 
 
+@one_process
 @pytest.mark.parametrize("name", PRESETS)
 def test_twelve_seeds_of_a_preset_differ_from_one_another_as_rarely_as_they_should(compared, name):
     found = compared[name]
@@ -242,6 +247,7 @@ def test_so_do_they_by_f1_and_matthews(evidence, monkeypatch, metric):
     assert {one.seeds: one.rate for one in found.sizes if not 0.02 <= one.rate <= 0.07} == {}
 
 
+@one_process
 @pytest.mark.parametrize("name", PRESETS)
 def test_examples_alone_would_have_called_most_of_them_different(compared, name):
     """A test of two trained models is right about the models, and says nothing about the method."""
@@ -249,6 +255,7 @@ def test_examples_alone_would_have_called_most_of_them_different(compared, name)
     assert sum(paired_difference(one, other).p() < 0.05 for one, other in pairs) > len(pairs) / 2
 
 
+@one_process
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_tables_in_the_docs_are_what_the_command_prints(compared, capsys, monkeypatch, name):
     monkeypatch.delenv("COLUMNS", raising=False)
@@ -257,6 +264,7 @@ def test_the_tables_in_the_docs_are_what_the_command_prints(compared, capsys, mo
     assert table in (Path(__file__).parents[2] / "docs" / "comparison.md").read_text(encoding="utf-8")
 
 
+@one_process
 def test_each_split_is_judged_as_the_table_would_judge_it(compared):
     """Splits share what was computed once; the answer is that of the two sides' own examples."""
     sample = compared["demo-gpt-baseline"].sample
@@ -276,6 +284,7 @@ def test_splits_are_two_sides_without_a_seed_in_common_and_none_comes_twice(coun
     assert all(len({*one, *other}) == 2 * k for one, other in splits)
 
 
+@one_process
 def test_the_range_by_chance_is_that_of_a_test_at_five_per_cent(compared):
     found = compared["demo-bert-baseline"]
     for low, high in (found.by_chance, *(one.by_chance for one in found.sizes)):
@@ -388,6 +397,7 @@ def test_shipped_calibrations_are_of_the_presets_as_they_are():
         assert 0.02 <= one.overall <= 0.07
 
 
+@one_process
 @pytest.mark.parametrize("name", PRESETS)
 def test_shipped_calibrations_are_of_the_checked_in_runs(compared, name):
     found = find_calibration(compared[name].config_hash, compared[name].metric, text=compared[name].text)
