@@ -20,6 +20,9 @@ from tests import rank_faults
 
 
 def serve() -> None:
+    from oelm_core.models.loading import load_libraries
+
+    load_libraries()
     import torch
     from transformers import AutoTokenizer, BertForSequenceClassification, PreTrainedTokenizerFast  # noqa: F401
 

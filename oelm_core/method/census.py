@@ -50,6 +50,9 @@ def census(model: nn.Module, thaws: Collection[str] = ()) -> Census:
 
 def census_of(experiment: Experiment) -> Census:
     """The census of an experiment as it will start, on the meta device: no network, no weights, no memory."""
+    from oelm_core.models.loading import load_libraries
+
+    load_libraries()
     from oelm_core.method.freezing import apply_freezing
     from oelm_core.models import build
 

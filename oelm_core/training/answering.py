@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from oelm_core.data import hub
 from oelm_core.errors import LabError
+from oelm_core.models.loading import load_libraries
 from oelm_core.runs.evaluations import Answer
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import RunRecord, encode
@@ -21,6 +22,7 @@ def answer(folders: Sequence[RunFolder], work: Callable[[], Answer | None]) -> i
     guard(folders[0])
     records = [folder.read(RunRecord) for folder in folders]
     hub.prepare_for(*(record.config if record else {} for record in records))
+    load_libraries()
     try:
         found = work()
     except LabError as error:

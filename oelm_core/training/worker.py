@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from oelm_core.data import hub
 from oelm_core.launch.worker_exit import DISK_EXIT_CODE, REQUEUE_EXIT_CODE
+from oelm_core.models.loading import load_libraries
 from oelm_core.runs import outcomes
 from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Outcome, RunRecord, Stop
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} worker {os.getpid()} starts {folder.id}", flush=True)
     run = folder.read(RunRecord)
     hub.prepare_for(run.config if run else {})
-    load()
+    load_libraries()
     outcome, code = train_run(folder, stop)
     outcome.t = time.time()
     failed = outcome.state == "failed"
@@ -78,31 +78,6 @@ def limit_spinning() -> None:
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
         os.environ["GOMP_SPINCOUNT"] = SPIN
-
-
-def load() -> None:
-    """Imports what every run needs, for good: looking for garbage among it took a quarter of a worker's start.
-
-    Only where the process is the worker's own. In another, garbage that is there already would stay for good too.
-    """
-    gc.disable()
-    _load_transformers()
-    from oelm_core.training import loop, results, session  # noqa: F401
-
-    gc.freeze()
-    gc.enable()
-
-
-def _load_transformers() -> None:
-    """Without scipy, which is a tenth of a worker's start: only losses of boxes need it."""
-    from transformers import utils
-
-    available: object = vars(utils)["is_scipy_available"]
-    vars(utils)["is_scipy_available"] = lambda: False
-    try:
-        from transformers import PreTrainedModel  # noqa: F401 - every network is one
-    finally:
-        vars(utils)["is_scipy_available"] = available
 
 
 def train_run(folder: RunFolder, stop: StopRequest) -> tuple[Outcome, int]:

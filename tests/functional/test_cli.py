@@ -28,9 +28,10 @@ def oelm(tmp_path: Path) -> Oelm:
 
 
 @pytest.fixture
-def lab_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For commands that load torch, which this process may have already."""
+def lab_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """OELM_HOME of commands that are many, or load torch, which this process may have already."""
     monkeypatch.setenv("OELM_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
 
 
 def test_presets_as_json_have_the_contracts_keys(oelm: Oelm) -> None:
@@ -44,7 +45,7 @@ def test_presets_as_json_have_the_contracts_keys(oelm: Oelm) -> None:
     assert not [name for name in by_id if name.startswith("gpt-medium")]
 
 
-def test_showing_a_preset_counts_its_parameters_without_a_download(lab_of_this_process: None) -> None:
+def test_showing_a_preset_counts_its_parameters_without_a_download(lab_of_this_process: Path) -> None:
     shown = json.loads(in_process.oelm("presets", "show", "gpt-02", "--json").out)
     assert shown["parameters"]["total"] == 44_896_768
     assert shown["parameters"]["frozen"] == 3_145_728
@@ -52,7 +53,7 @@ def test_showing_a_preset_counts_its_parameters_without_a_download(lab_of_this_p
     assert shown["method"]["from"] == "gaussian"
 
 
-def test_showing_a_preset_for_people_names_the_published_result(lab_of_this_process: None) -> None:
+def test_showing_a_preset_for_people_names_the_published_result(lab_of_this_process: Path) -> None:
     text = in_process.oelm("presets", "show", "sst2-oelm").out
     assert re.search(r"frozen +14,174,208", text)
     assert re.search(r"accuracy +91.28 %", text)
@@ -99,10 +100,14 @@ def test_showing_a_preset_for_people_names_the_published_result(lab_of_this_proc
     ],
 )
 def test_a_mistake_is_one_sentence_with_its_exit_code(
-    oelm: Oelm, arguments: list[str], code: int, sentence: str
+    lab_of_this_process: Path, arguments: list[str], code: int, sentence: str
 ) -> None:
-    assert sentence in oelm.refusal(*arguments, code=code)
-    assert not (oelm.home / "runs").exists() or not list((oelm.home / "runs").iterdir())
+    ended = in_process.oelm(*arguments)
+    assert (ended.code, ended.out) == (code, "")
+    assert ended.err.startswith("oelm: ")
+    assert len(ended.err.strip().splitlines()) == 1, ended.err
+    assert sentence in ended.err
+    assert not list(lab_of_this_process.glob("runs/*"))
 
 
 def test_no_runs_is_an_empty_list_and_no_error(oelm: Oelm) -> None:

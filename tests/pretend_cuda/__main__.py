@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from oelm_core.errors import LabError
+from oelm_core.models.loading import load_libraries
 from tests.pretend_cuda import Case, library
 
 
@@ -21,6 +22,7 @@ def main(arguments: list[str]) -> None:
     if not arguments:
         sys.exit("write a preset: python -m tests.pretend_cuda GPT-01 [train.precision=fp16 ...]")
     library.plug_in()
+    load_libraries()
     if arguments == ["--answer"]:
         from tests.pretend_cuda.host_waits import seen
 
