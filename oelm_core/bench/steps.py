@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -84,12 +84,18 @@ class Gemm:
 # -- GPT -------------------------------------------------------------------------------------------------------------
 
 
-def gpt(sizes: StepSizes, *, frozen: bool = False, compiled: bool = False, optimiser: str = "fused") -> Step:
+def gpt(
+    sizes: StepSizes,
+    *,
+    frozen: bool = False,
+    compiled: bool | Literal["graphs"] = False,
+    optimiser: str = "fused",
+) -> Step:
     """Our GPT's step; compiled: as train.compile does it."""
     model = network("gpt", sizes).train()
     freeze_model_parameters(model, frozen)
     if compiled:
-        compile_layers(model, fixed_shapes=True)
+        compile_layers(model, fixed_shapes=True, graphs=compiled == "graphs")
     inputs, targets = token_batch(sizes)
 
     def loss() -> Tensor:

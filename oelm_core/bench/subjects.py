@@ -252,14 +252,18 @@ def compare_compiling(section: BenchSection, effort: Effort, sizes: StepSizes) -
     if not shutil.which("g++") and not shutil.which("clang++"):
         section.tables.append(BenchTable(title, columns, [], "Not measured: no C++ compiler here."))
         return None
-    makes = {"as shipped": partial(steps.gpt, sizes), "compiled": partial(steps.gpt, sizes, compiled=True)}
-    found = take_turns(
-        makes, rounds=effort.rounds(3), threads=effort.threads, warmup=2, environments={"compiled": COLD}
-    )
-    faster = ratio(found, "as shipped", "compiled")
-    verdict = "worth it here" if faster.low > 1 else "not worth it here"
+    ways: dict[str, Make] = {"compiled": partial(steps.gpt, sizes, compiled=True)}
+    if device().type == "cuda":
+        ways["compiled, CUDA graphs"] = partial(steps.gpt, sizes, compiled="graphs")
+    makes = {"as shipped": partial(steps.gpt, sizes), **ways}
+    cold = dict.fromkeys(ways, COLD)
+    found = take_turns(makes, rounds=effort.rounds(3), threads=effort.threads, warmup=2, environments=cold)
     rows = [[name, measured_time(one.median), measured_time(one.warm_up_wall)] for name, one in found.items()]
-    note = f"A step of {sizes.batch} x {sizes.length} tokens. Compiled, it is {faster} as fast: {verdict}."
+    note = f"A step of {sizes.batch} x {sizes.length} tokens."
+    for name in ways:
+        faster = ratio(found, "as shipped", name)
+        verdict = "worth it here" if faster.low > 1 else "not worth it here"
+        note += f" {name.capitalize()}, it is {faster} as fast: {verdict}."
     section.tables.append(BenchTable(title, columns, rows, note))
     section.keep("compile", found)
     return found

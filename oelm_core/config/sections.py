@@ -303,8 +303,8 @@ class Train(Section):
     """Texts generated at each evaluation (gpt)."""
     attention_stats: bool = False
     """Record every head's attention at evaluations: entropy, distance, and how far it is from the baseline arm's."""
-    compile: bool = False
-    """Compile the network with torch.compile."""
+    compile: bool | Literal["graphs"] = False
+    """Compile the network with torch.compile; graphs: and let a card replay each layer's launches as a CUDA graph."""
     gradient_compression: Literal["bf16"] | None = None
     """With several ranks, how gradients travel between them: as they are, or in bf16, which halves the bytes."""
     checkpoint_activations: bool | None = None
@@ -326,6 +326,12 @@ class Train(Section):
     def _shards_are_not_compiled(self) -> Train:
         if self.shard and self.compile:
             raise ValueError("shard and compile do not go together; leave one of them out")
+        return self
+
+    @model_validator(mode="after")
+    def _graphs_keep_one_gradient(self) -> Train:
+        if self.compile == "graphs" and self.accumulate > 1:  # the next pass would overwrite what is to be added to
+            raise ValueError("compile: graphs needs accumulate: 1; make it true, or batch_size larger")
         return self
 
     @property

@@ -10,14 +10,15 @@ from torch import nn
 from oelm_core.models.structure import attention_layers
 
 
-def compile_layers(model: nn.Module, *, fixed_shapes: bool) -> None:
+def compile_layers(model: nn.Module, *, fixed_shapes: bool, graphs: bool = False) -> None:
     """Layer by layer: quick to compile, and packed batches, which call parts of the model, use the same ones.
 
     fixed_shapes: every step's batch is as large as the last one's, so that code for just these sizes pays; the smaller
-    batch at an epoch's end is compiled once too. Else one code for all sizes.
+    batch at an epoch's end is compiled once too. Else one code for all sizes, and no graphs: each size would be one.
+    graphs: on a card, one launch for a layer's forward pass and one for its backward pass.
     """
     for layer in attention_layers(model):
-        layer.block.compile(dynamic=not fixed_shapes)
+        layer.block.compile(dynamic=not fixed_shapes, mode="reduce-overhead" if graphs and fixed_shapes else None)
 
 
 def as_written(fixed_shapes: bool) -> AbstractContextManager[object]:

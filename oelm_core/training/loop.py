@@ -66,7 +66,7 @@ class Loop:
             session.precision,
             compression,
             session.shards,
-            compiled=session.experiment.train.compile,
+            compiled=bool(session.experiment.train.compile),
         )
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="data")
         self._loading: dict[int, Future[StepBatch[Any]]] = {}

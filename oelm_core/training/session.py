@@ -88,7 +88,7 @@ class Session:
 
     def uncompiled(self) -> AbstractContextManager[object]:
         """Around what is no training step."""
-        return as_written(self.experiment.train.compile and self.task.fixed_shapes)
+        return as_written(bool(self.experiment.train.compile) and self.task.fixed_shapes)
 
 
 def set_up(folder: RunFolder, stop: StopRequest) -> Session:
@@ -154,7 +154,10 @@ def set_up(folder: RunFolder, stop: StopRequest) -> Session:
     if found is not None:
         resume_from(session, found)
     if experiment.train.compile:
-        compile_layers(model, fixed_shapes=task.fixed_shapes)
+        graphs = experiment.train.compile == "graphs"
+        if graphs and not task.fixed_shapes:
+            recorder.say("train.compile graphs: batches change their size here; layers are compiled without graphs")
+        compile_layers(model, fixed_shapes=task.fixed_shapes, graphs=graphs)
     return session
 
 

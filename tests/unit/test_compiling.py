@@ -18,9 +18,11 @@ class Compiler:
 
     def __init__(self) -> None:
         self.sizes_known: list[bool] = []
+        self.modes: set[str | None] = set()
 
-    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any], mode: str | None = None) -> Callable[..., Any]:
         self.sizes_known.append(not any(isinstance(one, torch.SymInt) for one in inputs))
+        self.modes.add(mode)
         return graph.forward
 
 
@@ -54,6 +56,16 @@ def test_where_batches_change_their_size_one_code_serves_all(compiler: Compiler)
     for rows in (4, 3, 5, 6):
         gradients(model, rows)
     assert compiler.sizes_known == [False]
+
+
+@pytest.mark.parametrize(("fixed_shapes", "mode"), [(True, "reduce-overhead"), (False, None)])
+def test_graphs_are_asked_for_where_all_steps_have_one_size(
+    compiler: Compiler, fixed_shapes: bool, mode: str | None
+) -> None:
+    model, _ = prepared(experiment("bert"))
+    compile_layers(model, fixed_shapes=fixed_shapes, graphs=True)
+    gradients(model, 4)
+    assert compiler.modes == {mode}
 
 
 def test_an_evaluation_of_other_sizes_waits_for_no_compiler(compiler: Compiler) -> None:

@@ -184,6 +184,16 @@ def test_a_model_that_is_shared_out_is_not_compiled() -> None:
     assert experiment(train={"shard": True, "gradient_compression": "bf16", "precision": "fp16"}).train.shard
 
 
+def test_graphs_of_a_card_take_steps_of_one_pass() -> None:
+    with pytest.raises(
+        BadInput, match=r"train: compile: graphs needs accumulate: 1; make it true, or batch_size larger"
+    ):
+        experiment(train={"compile": "graphs", "accumulate": 2})
+    assert [experiment(train={"compile": way}).train.compile for way in ("graphs", True)] == ["graphs", True]
+    with pytest.raises(BadInput, match=r"train.compile"):
+        experiment(train={"compile": "graph"})
+
+
 def test_a_setting_added_later_does_not_rename_the_runs_before_it() -> None:
     config = as_dict(experiment())
     later = {**config, "data": {**config["data"], "test": None}, "train": {**config["train"], "news": None}}
