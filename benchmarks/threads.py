@@ -23,8 +23,9 @@ from oelm_core.method.flops import StepSizes
 OURS = "ours"
 PEERS = {"plain": peers.plain_gpt, "nanoGPT-style": peers.nano_gpt, "transformers GPT2": peers.transformers_gpt2}
 COUNTS = (1, 2, 4)
-SECONDS = 12.0
-"""No round of a cell begins later than this, once there are enough."""
+SECONDS, AT_MOST = 12.0, 60.0
+"""No round of a cell begins later than the first, once there are enough; none after the second, since a round of more
+threads than cores, which wait for one another, may take half a minute."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def measure(effort: Effort) -> ClaimSection:
     note = (
         f"A step of {sizes.batch} x {sizes.length} tokens, {sizes.layers} layers, {sizes.vocab:,} words. Ratios: how"
         f" many times our time a peer takes in the same rounds. Busy: beside {effort.threads} processes that never"
-        f" rest. There are {os.cpu_count()} cores here; more threads than that take turns."
+        f" rest. There are {os.cpu_count()} cores here; more threads than that take turns, over a step of one layer."
     )
     columns = ["threads", "machine", "clock", "ours", *PEERS]
     section.tables.append(BenchTable("A step at each number of threads", columns, rows, note))
@@ -71,17 +72,24 @@ def measure(effort: Effort) -> ClaimSection:
 
 
 def _cells(section: ClaimSection, sizes: StepSizes, threads: int, effort: Effort) -> Iterator[Cell]:
+    sizes = sizes.but(layers=_layers(sizes, threads))
     makes: dict[str, Make] = {OURS: partial(gpt, sizes), **{name: partial(make, sizes) for name, make in PEERS.items()}}
     with children(makes, threads) as alive:
         for child in alive.values():
             child.ready()
         for machine, neighbours in (("quiet", 0), ("busy", effort.threads)):
             with busy(neighbours):
-                found = turns(alive, rounds=effort.rounds(3 * ENOUGH), within=SECONDS)
+                rounds, warmup = effort.rounds(3 * ENOUGH), int(not neighbours)
+                found = turns(alive, rounds=rounds, warmup=warmup, within=SECONDS, at_most=AT_MOST)
             section.keep(f"{threads} threads, {machine}", found)
             for clock in ("wall", "CPU"):
                 seconds = {name: _seconds(one, clock) for name, one in found.items()}
                 yield Cell(threads, machine, clock, statistics.median(seconds[OURS]), _times(seconds))
+
+
+def _layers(sizes: StepSizes, threads: int) -> int:
+    """One where threads take turns on too few cores."""
+    return 1 if threads > (os.cpu_count() or 1) else sizes.layers
 
 
 def _seconds(measured: Measured, clock: str) -> Sequence[float]:

@@ -255,7 +255,7 @@ def compare_compiling(section: BenchSection, effort: Effort, sizes: StepSizes) -
     ways: dict[str, Make] = {"compiled": partial(steps.gpt, sizes, compiled=True)}
     if device().type == "cuda":
         ways["compiled, CUDA graphs"] = partial(steps.gpt, sizes, compiled="graphs")
-    makes = {"as shipped": partial(steps.gpt, sizes), **ways}
+    makes: dict[str, Make] = {"as shipped": partial(steps.gpt, sizes), **ways}
     cold = dict.fromkeys(ways, COLD)
     found = take_turns(makes, rounds=effort.rounds(3), threads=effort.threads, warmup=2, environments=cold)
     rows = [[name, measured_time(one.median), measured_time(one.warm_up_wall)] for name, one in found.items()]

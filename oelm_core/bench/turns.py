@@ -162,14 +162,22 @@ def take_turns(
     return found
 
 
-def turns(alive: Mapping[str, Child], *, rounds: int, warmup: int = 1, within: float = math.inf) -> dict[str, Measured]:
-    """What each of these took in its turns. No round begins after `within` seconds, once there are enough."""
+def turns(
+    alive: Mapping[str, Child],
+    *,
+    rounds: int,
+    warmup: int = 1,
+    within: float = math.inf,
+    at_most: float = math.inf,
+) -> dict[str, Measured]:
+    """What each of these took in its turns. No round begins after `within` seconds, once there are enough for an
+    interval; none but the first after `at_most`."""
     found = {name: Measured(name) for name in alive}
     for name, child in alive.items():
         found[name].warm_up_wall = sum(times["wall"] for times in child.run(warmup))
     order, began = list(alive), time.monotonic()
     for number in range(rounds):
-        if number >= ENOUGH and time.monotonic() - began > within:
+        if number and time.monotonic() - began > (within if number >= ENOUGH else at_most):
             break
         for name in order if number % 2 == 0 else reversed(order):
             (times,) = alive[name].run(1)

@@ -19,7 +19,7 @@ from benchmarks.scaling import slope
 from oelm_core.bench.report import SUBJECTS, BenchSection, BenchTable, Effort, choose, measure
 from oelm_core.bench.steps import Gemm
 from oelm_core.bench.subjects import overhead
-from oelm_core.bench.turns import ENOUGH, bootstrap, children, in_child, paired_ratio, take_turns
+from oelm_core.bench.turns import ENOUGH, bootstrap, children, in_child, paired_ratio, take_turns, turns
 from oelm_core.errors import BadInput, LabError
 from oelm_core.runs.schema import MetricLine
 
@@ -61,6 +61,12 @@ def test_every_variant_runs_once_a_round_in_a_process_of_its_own() -> None:
 def test_no_round_begins_when_the_time_is_up_but_there_are_enough_for_an_interval() -> None:
     found = take_turns(dict.fromkeys(("one", "other"), partial(Gemm, 8)), rounds=40, within=0.0, threads=1)
     assert [len(one.cpu) for one in found.values()] == [ENOUGH, ENOUGH]
+
+
+def test_slow_rounds_end_before_there_are_enough() -> None:
+    with children({"one": partial(Gemm, 8)}, 1) as alive:
+        alive["one"].ready()
+        assert len(turns(alive, rounds=40, at_most=0.0)["one"].cpu) == 1
 
 
 def test_a_variant_whose_process_is_killed_is_named_and_its_files_go(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
