@@ -116,12 +116,12 @@ def screen_figures(quick: bool) -> list[ScreenFigure]:
         found.append(ScreenFigure(what, [scale * one for one in looks], unit, target, rests_on))
 
     def painted(home: Path, count: int, target: float) -> None:
-        write_runs(home, count)
         walls, cpus = first_paint(home, several)
         add(f"first useful paint, {count:,} runs", walls, "ms", target)
         add("of which processor time", cpus, "ms")
 
     def small(home: Path) -> None:
+        write_runs(home, 50)
         painted(home, 50, 500)
         cards = eight_cards(home)
         which = "8 cards" if cards else "no card (no compiler)"
@@ -154,16 +154,13 @@ def screen_figures(quick: bool) -> list[ScreenFigure]:
 
     def larger(home: Path) -> None:
         count = 1000 if quick else 10_000
-        painted(home, count, 1500)
-        filtered(home, count, 50)
-
-    def huge(home: Path) -> None:
-        count = 10_000 if quick else 30_000
         write_runs(home, count)
         first, again = (reading_times("runs", home / "runs") for _ in range(2))
-        add(f"list of {count:,} runs, the first time", first[:1], "s", 18)
-        add(f"list of {count:,} runs, with the index", again[:1], "s", 2.4)
-        add("memory for it", again[1:], "MB", 250)
+        add(f"list of {count:,} runs, the first time", first[:1], "s", 6)
+        add(f"list of {count:,} runs, with the index", again[:1], "s", 0.8)
+        add("memory for it", again[1:], "MB", 150)
+        painted(home, count, 1500)
+        filtered(home, count, 50)
 
     def logs(folder: Path) -> None:
         path = large_log(folder, 10**8 if quick else 10**9)
@@ -184,7 +181,7 @@ def screen_figures(quick: bool) -> list[ScreenFigure]:
         add(f"{POINTS:,} points, every one read", [*wholes], "ms", 1000)
         add("later pictures", [*laters], "ms", 30, "median of 20")
 
-    for part in (logs, curves, small, busy, hour, large, larger, huge):
+    for part in (logs, curves, small, busy, hour, large, larger):
         _in_scratch(part)
     return found
 

@@ -23,7 +23,7 @@ from oelm_core.method.flops import StepSizes
 OURS = "ours"
 PEERS = {"plain": peers.plain_gpt, "nanoGPT-style": peers.nano_gpt, "transformers GPT2": peers.transformers_gpt2}
 COUNTS = (1, 2, 4)
-SECONDS, AT_MOST = 12.0, 60.0
+SECONDS, AT_MOST = 12.0, 20.0
 """No round of a cell begins later than the first, once there are enough; none after the second, since a round of more
 threads than cores, which wait for one another, may take half a minute."""
 
