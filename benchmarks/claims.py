@@ -27,7 +27,7 @@ those were; so has any other figure that was measured several times. It is *met*
 interval is; where the interval holds the target, this machine *cannot tell*, and a line below the table says how many
 rounds would.
 """
-IMPOSSIBLE = "the whole interval lies above what arithmetic allows: something else differed between the two."
+IMPOSSIBLE = "it lies above what arithmetic allows: something else differed between the two."
 UNEXPLAINED = (
     "the bench itself cannot tell why; single figures of a shared machine vary, so see whether it comes again."
 )
@@ -79,9 +79,10 @@ class ClaimSection(BenchSection):
         """Met or short only where the whole interval is, and can be; else it says what telling would take."""
         met = at_least <= found.low and found.high <= at_most
         short = found.high < at_least or found.low > at_most
-        in_doubt = not (met or short) or found.low > impossible_above
+        told = (met or short) and found.rounds > 1
+        in_doubt = not told or found.value > impossible_above
         bound = at_least if math.isinf(at_most) or found.low < at_least else at_most
-        words = power(found, bound) if not (met or short) else IMPOSSIBLE if in_doubt else why
+        words = power(found, bound) if not told else IMPOSSIBLE if in_doubt else why
         text = f"{found}{f', {remark}' if remark else ''}"
         self.claims.append(SpeedClaim(what, target, text, None if in_doubt else met, words, in_doubt))
 
@@ -98,6 +99,8 @@ def power(found: Ratio, target: float) -> str:
     >>> power(Ratio(1.10, 1.0, 1.2, 25), 1.05)
     "from 1.100 to the interval's end it is 0.100; four times in five, telling it from 1.050 takes about 200 rounds."
     """
+    if found.rounds == 1:
+        return f"one round says nothing of its noise; an interval needs {ENOUGH}."
     if found.rounds < ENOUGH:
         return f"the range of {found.rounds} rounds holds the target; an interval needs {ENOUGH}."
     side, apart = found.value - found.low if found.value > target else found.high - found.value, found.value - target

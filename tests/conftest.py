@@ -52,7 +52,9 @@ def demo_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asked = LaunchRequest(study="demo", settings=short, device="cpu").requests(load_catalogue(), ["oelm"])
     warm = WarmWorker({"OELM_HOME": str(home), "PRETRAINING_STEPS": "20"})
     records = [one.record("local", after=None, beside=None) for one in asked]
-    runners = [warm.start(create(home / "runs", each, queued_state()).path, runner=True) for each in records]
-    assert [warm.wait(runner) for runner in runners] == [0] * 6
-    warm.close()
+    try:
+        runners = [warm.start(create(home / "runs", each, queued_state()).path, runner=True) for each in records]
+        assert [warm.wait(runner) for runner in runners] == [0] * 6
+    finally:
+        warm.close()
     return home

@@ -263,7 +263,7 @@ def compare_compiling(section: BenchSection, effort: Effort, sizes: StepSizes) -
     for name in ways:
         faster = ratio(found, "as shipped", name)
         verdict = "worth it here" if faster.low > 1 else "not worth it here"
-        note += f" {name.capitalize()}, it is {faster} as fast: {verdict}."
+        note += f" {name[0].upper()}{name[1:]}, it is {faster} as fast: {verdict}."
     section.tables.append(BenchTable(title, columns, rows, note))
     section.keep("compile", found)
     return found

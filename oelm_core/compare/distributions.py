@@ -85,6 +85,8 @@ def normal_quantile(share: float) -> float:
 
 def beta_quantile(a: float, b: float, share: float) -> float:
     """The value that so large a share of a beta(a, b) lies below."""
+    if not 0 < share < 1:
+        return 0.0 if share <= 0 else 1.0
     if share > 0.5:
         return _logistic(-_beta_logit(b, a, 1 - share))
     return _logistic(_beta_logit(a, b, share))
@@ -108,7 +110,7 @@ def _beta_logit(a: float, b: float, share: float) -> float:
         z -= step
         if abs(step) < 1e-9:  # the next would be its square
             break
-    return z
+    return min(max(z, low), high)
 
 
 def _logistic(z: float) -> float:

@@ -329,9 +329,11 @@ class Train(Section):
         return self
 
     @model_validator(mode="after")
-    def _graphs_keep_one_gradient(self) -> Train:
+    def _graphs_take_a_plain_step(self) -> Train:
         if self.compile == "graphs" and self.accumulate > 1:  # the next pass would overwrite what is to be added to
             raise ValueError("compile: graphs needs accumulate: 1; make it true, or batch_size larger")
+        if self.compile == "graphs" and self.checkpoint_activations:
+            raise ValueError("compile: graphs does not go with checkpoint_activations; leave one of them out")
         return self
 
     @property

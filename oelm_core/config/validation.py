@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from oelm_core.errors import BadInput, did_you_mean
 
 M = TypeVar("M", bound=BaseModel)
-_BRANCHES = ("float", "str", "int", "constrained-float")
+_BRANCHES = ("bool", "float", "str", "int", "constrained-float")
 _WORDS = {
     **dict.fromkeys(("dict_type", "mapping_type"), "keys with values"),
     **dict.fromkeys(("list_type", "tuple_type"), "a list"),

@@ -10,10 +10,11 @@ def load_libraries() -> None:
     """torch and transformers, in two thirds of the time that importing them takes.
 
     Nobody looks for garbage among what stays, then or later: that was a quarter of a worker's start. And scipy's
-    solvers, which only losses of boxes need, were more than a tenth.
+    solvers, which only losses of boxes need, were more than a tenth: this process can compute no such loss.
     """
     if "transformers.modeling_utils" in sys.modules:
         return  # garbage that is there by now would stay for good too
+    collected = gc.isenabled()
     gc.disable()
     try:
         from transformers import utils
@@ -26,4 +27,5 @@ def load_libraries() -> None:
             vars(utils)["is_scipy_available"] = available
     finally:
         gc.freeze()
-        gc.enable()
+        if collected:
+            gc.enable()

@@ -13,6 +13,7 @@ from oelm_core.runs.folder import RunFolder
 from oelm_core.runs.schema import Result
 from tests import needs
 from tests.chaos.lab import Lab, open_lab
+from tests.functional.oelm import Oelm
 from tests.training_runs import GPT, experiment, figures, texts
 
 pytestmark = pytest.mark.slow
@@ -27,6 +28,21 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 def losses(run: RunFolder) -> list[float]:
     return [line.values["loss"] for line in figures(run)]
+
+
+def test_a_study_is_started_and_followed_to_its_end_by_the_command(tmp_path: Path) -> None:
+    studies = tmp_path / "home" / "presets" / "studies"
+    studies.mkdir(parents=True)
+    arms = "[demo-gpt-baseline, demo-gpt-oelm]"
+    (studies / "pair.yaml").write_text(f"{{id: pair, title: Two arms, question: What for?, arms: {arms}, seeds: [7]}}")
+    oelm = Oelm(tmp_path / "home")
+    settings = ("train.max_steps=4", "train.eval_every=2", "train.samples=0")
+    short = [part for setting in settings for part in ("--set", setting)]
+    ended = oelm("study", "pair", "--device", "cpu", "--follow", *short)
+    assert ended.returncode == 0, ended.stderr
+    found = oelm.json("runs")
+    assert [(run["state"], run["reason"], run["step"]) for run in found] == [("finished", "completed", 4)] * 2
+    assert {run["preset"] for run in found} == {"demo-gpt-baseline", "demo-gpt-oelm"}
 
 
 @needs.two_cores

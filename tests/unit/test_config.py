@@ -65,7 +65,7 @@ def test_defaults_follow_the_family() -> None:
         ({"train": {"max_steps": 10}}, "give either max_steps or epochs"),
         ({"baseline": "b", "method": {"unfreeze": 3}}, "is 3; it should be keys such as at, order, every."),
         ({"method": {"freeze": "query"}}, "it should be a list."),
-        ({"train": {"compile": "maybe"}}, "it should be true or false."),
+        ({"train": {"compile": "maybe"}}, "key 'train.compile' is \"maybe\"; it should be true or false or 'graphs'."),
         ({"train": {"batch_size": True}}, "key 'train.batch_size' is true; it should not be true or false."),
         ({"title": "a\nb"}, "title: it should be one line."),
         ({"title": "a\x1b[2J"}, "title: it should have no control characters, and has one in 'a\\x1b[2J'."),
@@ -190,8 +190,8 @@ def test_graphs_of_a_card_take_steps_of_one_pass() -> None:
     ):
         experiment(train={"compile": "graphs", "accumulate": 2})
     assert [experiment(train={"compile": way}).train.compile for way in ("graphs", True)] == ["graphs", True]
-    with pytest.raises(BadInput, match=r"train.compile"):
-        experiment(train={"compile": "graph"})
+    with pytest.raises(BadInput, match=r"train: compile: graphs does not go with checkpoint_activations"):
+        experiment(train={"compile": "graphs", "checkpoint_activations": True})
 
 
 def test_a_setting_added_later_does_not_rename_the_runs_before_it() -> None:

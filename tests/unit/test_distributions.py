@@ -70,7 +70,14 @@ def test_the_normal_quantile_is_scipys(share):
     assert normal_quantile(share) == pytest.approx(float(special.ndtri(share)), rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.parametrize("share", [0.025, 0.3, 0.5, 0.7, 0.975])
+@pytest.mark.parametrize(("a", "b"), [(0.5, 0.5), (0.5, 3.0), (40.0, 0.5), (0.3, 0.7)])
+def test_a_quantile_of_beta_is_scipys_also_where_it_is_steep_at_an_end(a, b, share):
+    assert beta_quantile(a, b, share) == pytest.approx(float(special.betaincinv(a, b, share)), rel=1e-9)
+
+
 def test_the_ends_are_the_ends():
+    assert (beta_quantile(2, 3, 0.0), beta_quantile(2, 3, 1.0), t_quantile(1.0, 4.0)) == (0.0, 1.0, math.inf)
     assert (beta_cdf(2, 3, 0.0), beta_cdf(2, 3, 1.0)) == (0.0, 1.0)
     assert t_quantile(0.5, 4.0) == 0.0
     assert f_upper(3, 4, 0.0) == 1.0
