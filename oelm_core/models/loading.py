@@ -7,7 +7,7 @@ import sys
 
 
 def load_libraries() -> None:
-    """torch and transformers, in two thirds of the time that importing them takes.
+    """torch and transformers, in some three quarters of the time that importing them takes.
 
     Nobody looks for garbage among what stays, then or later: that was a quarter of a worker's start. And scipy's
     solvers, which only losses of boxes need, were more than a tenth: this process can compute no such loss.
