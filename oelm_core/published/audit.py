@@ -67,7 +67,7 @@ def audit_published(
 ) -> list[Finding]:
     """Findings about all published figures in the catalogue, worst first; nothing is known beforehand.
 
-    `only`: preset ids to restrict it to. `census=None` leaves parameters out: counting takes seconds the first time.
+    `only`: preset ids to restrict it to. `census=None` leaves parameters out.
     """
     tables = _read_tables(catalogue, only)
     found = [*_pairs(tables)]

@@ -1,12 +1,12 @@
-"""What has to be counted or audited for presets' cards, in a process of its own: it loads torch, the screen must not.
+"""What presets' cards say besides the preset: how many weights, and the audit of the published figures.
 
-`python -m oelm_core.published.facts [--presets DIR] [PRESET]` prints a line of JSON whenever more is known: first the
-count of the preset that was asked for, then the audit of all published figures, then the other counts.
+Arithmetic counts every network whose shape a preset states. The others are built, which loads torch, so in a process of
+its own, and only when one of them is looked at: `python -m oelm_core.published.facts [--presets DIR] PRESET` prints a
+line of JSON for each, the one that was asked for first.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import subprocess
 import sys
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from oelm_core.compare.comparison import Finding
-from oelm_core.errors import LabError
+from oelm_core.errors import BadInput, LabError
 from oelm_core.method.facts import Count
 
 if TYPE_CHECKING:
@@ -53,17 +53,54 @@ def findings_about(name: str, catalogue: Catalogue) -> list[Finding]:
     return [finding for finding in audit_published(catalogue) if _is_about(finding, name)]
 
 
-def gather(catalogue: Catalogue, first: str | None, keep: bool = True) -> Iterator[CatalogueFacts]:
-    """More and more of the facts, the most wanted first; counts are kept in the home for the next time."""
+def gather(
+    catalogue: Catalogue, presets: str, wanted: str | None, begun: list[subprocess.Popen[bytes]], keep: bool = True
+) -> Iterator[CatalogueFacts]:
+    """More and more of the facts, without torch: counts by arithmetic, the audit, and then, if the wanted preset's
+    network has to be built to be counted, all such counts from a process, which is put into `begun` for who wants to
+    end it. `keep`: they are kept in the home for the next time."""
     from oelm_core.published.audit import audit_published
-    from oelm_core.published.parameters import count_parameters
+    from oelm_core.published.parameters import known_count
 
-    asked = [one for one in catalogue.experiments.values() if one.id == first]
-    yield CatalogueFacts({one.id: _count(one, keep) for one in asked})
-    yield CatalogueFacts(findings=audit_published(catalogue, census=functools.partial(count_parameters, keep=keep)))
-    rest = [one for one in catalogue.experiments.values() if one.id != first]
-    for place in range(0, len(rest), 20):
-        yield CatalogueFacts({one.id: _count(one, keep) for one in rest[place : place + 20]})
+    found = ((one.id, known_count(one)) for one in catalogue.experiments.values())
+    counts = {name: count for name, count in found if count is not None}
+    yield CatalogueFacts(counts)
+    yield CatalogueFacts(findings=audit_published(catalogue, census=_known_or_refused))
+    if wanted in catalogue.experiments and wanted not in counts:
+        yield from _counted_elsewhere(presets, wanted, begun, keep)
+
+
+def _known_or_refused(experiment: Experiment) -> Count:
+    from oelm_core.published.parameters import known_count
+
+    count = known_count(experiment)
+    if count is None:
+        raise BadInput(f"oelm compare --published builds {experiment.id} to count it")
+    return count
+
+
+def _counted_elsewhere(
+    presets: str, wanted: str, begun: list[subprocess.Popen[bytes]], keep: bool
+) -> Iterator[CatalogueFacts]:
+    command = [sys.executable, "-m", "oelm_core.published.facts", *(["--presets", presets] if presets else [])]
+    command += [] if keep else ["--keep-nothing"]
+    process = subprocess.Popen(
+        [*command, wanted],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    begun.append(process)
+    assert process.stdout is not None
+    told = False
+    with process.stdout as lines:
+        for line in lines:
+            told = True
+            yield msgspec.json.decode(line, type=CatalogueFacts)
+    process.wait()
+    if not told:
+        yield CatalogueFacts({wanted: Count()})
 
 
 def _count(experiment: Experiment, keep: bool) -> Count:
@@ -75,39 +112,22 @@ def _count(experiment: Experiment, keep: bool) -> Count:
         return Count()
 
 
-def gather_elsewhere(
-    presets: str, first: str | None, begun: list[subprocess.Popen[bytes]], keep: bool = True
-) -> Iterator[CatalogueFacts]:
-    """The same from a process of low priority, which is put into `begun` for who wants to end it."""
-    command = [sys.executable, "-m", "oelm_core.published.facts", *(["--presets", presets] if presets else [])]
-    command += [] if keep else ["--keep-nothing"]
-    process = subprocess.Popen(
-        [*command, *([first] if first else [])],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    begun.append(process)
-    assert process.stdout is not None
-    with process.stdout as lines:
-        for line in lines:
-            yield msgspec.json.decode(line, type=CatalogueFacts)
-    process.wait()
-
-
 def main() -> None:
     import argparse
 
     from oelm_core.config.catalogue import load_catalogue
+    from oelm_core.published.parameters import known_count
 
     parser = argparse.ArgumentParser(prog="python -m oelm_core.published.facts")
     parser.add_argument("--presets", type=Path)
     parser.add_argument("--keep-nothing", action="store_true")
-    parser.add_argument("first", nargs="?")
+    parser.add_argument("first")
     options = parser.parse_args()
     os.nice(10)
-    for found in gather(load_catalogue(options.presets), options.first, not options.keep_nothing):
+    experiments = load_catalogue(options.presets).experiments
+    unknown = [one for one in experiments.values() if known_count(one) is None]
+    for one in sorted(unknown, key=lambda one: one.id != options.first):
+        found = CatalogueFacts({one.id: _count(one, not options.keep_nothing)})
         sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
         sys.stdout.buffer.flush()
 

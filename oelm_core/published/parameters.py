@@ -1,4 +1,4 @@
-"""Checks of published parameter counts and checkpoint sizes against a count on the meta device, which is kept."""
+"""Checks of published parameter counts and checkpoint sizes against ours: by arithmetic, or counted once and kept."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from oelm_core.compare.comparison import Finding, Grade
 from oelm_core.formatting import percent
 from oelm_core.home import home
+from oelm_core.method import parameter_count
 from oelm_core.method.facts import Count
 from oelm_core.published.figures import Figure, cited, named
 from oelm_core.runs.folder import read_record, write_record
@@ -26,15 +27,15 @@ ADAM = 8
 
 
 def count_parameters(experiment: Experiment, keep: bool = True) -> Count:
-    """Parameters of an experiment, from the cache if they were counted before: counting loads torch.
+    """Parameters of an experiment; a network of unknown shape is built for it, which loads torch, and the count kept.
 
     Arms that differ only in data or rates are counted once; the answer only changes with the code. `keep=False` writes
     nothing.
     """
-    kept = kept_count(experiment)
-    if kept is not None:
-        return kept
-    from oelm_core.method.census import census_of  # late: counting needs torch, which this room must not load
+    known = known_count(experiment)
+    if known is not None:
+        return known
+    from oelm_core.method.census import census_of  # late: this room must not load torch
 
     found = census_of(experiment)
     counted = Count(found.total or 0, found.trainable or 0, found.frozen or 0)
@@ -48,8 +49,11 @@ def count_parameters(experiment: Experiment, keep: bool = True) -> Count:
     return counted
 
 
-def kept_count(experiment: Experiment) -> Count | None:
-    """What was counted before, without loading anything."""
+def known_count(experiment: Experiment) -> Count | None:
+    """By arithmetic, else as counted before, without loading anything."""
+    total, frozen = parameter_count.parameters(experiment)
+    if total is not None and frozen is not None:
+        return Count(total, total - frozen, frozen)
     kept = read_record(_kept_in(experiment), Count, follow=True)
     return kept if kept is not None and kept.total else None
 

@@ -116,25 +116,24 @@ def _print_list(experiments: list[PresetRow], studies: list[PresetRow]) -> None:
 
 
 def _show_experiment(experiment: Experiment, found: Catalogue, as_json: bool) -> None:
-    from oelm_core.config import as_dict, config_hash
-    from oelm_core.method.census import census_of
-    from oelm_core.method.facts import Count
-
-    census = census_of(experiment)
     if as_json:
         import msgspec
 
-        resolved = as_dict(experiment)
+        from oelm_core.config import as_dict, config_hash
+        from oelm_core.method.census import census_of
+
+        resolved, census = as_dict(experiment), census_of(experiment)
         print_json({**resolved, "config_hash": config_hash(resolved), "parameters": msgspec.to_builtins(census)})
         return
     from oelm_core.estimate import estimate
     from oelm_core.launch.launcher import list_runs
     from oelm_core.preset_card import PresetFacts, experiment_card
     from oelm_core.published.facts import findings_about
+    from oelm_core.published.parameters import count_parameters
 
     runs = list_runs()
     findings = findings_about(experiment.id, found) if experiment.published else []
-    facts = PresetFacts(Count(census.total or 0, census.trainable or 0, census.frozen or 0), findings)
+    facts = PresetFacts(count_parameters(experiment), findings)
     _print_card(experiment_card(experiment, found, runs, estimate(experiment, runs), facts))
 
 

@@ -84,13 +84,13 @@ def cost_of(request: CostRequest) -> CostAnswer:
     from oelm_core.data.look import words_on
     from oelm_core.estimate import estimate
     from oelm_core.forecast import with_time
-    from oelm_core.published.parameters import kept_count
+    from oelm_core.published.parameters import known_count
 
     runs = [view.run for view in request.views]
     paces = {view.id: view.pace for view in request.views if view.pace}
     costs = {one.id: estimate(one, runs, request.on, paces) for one in request.experiments}
     for one in request.experiments:
-        if costs[one.id].parameters is None and (count := kept_count(one)):  # a decoder: presets' cards count it
+        if costs[one.id].parameters is None and (count := known_count(one)):  # a decoder: presets' cards count it
             costs[one.id] = replace(costs[one.id], parameters=count.total, frozen=count.frozen)
     if request.card:
         costs = {one.id: with_time(costs[one.id], one, request.card) for one in request.experiments}

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from oelm_core.preset_card import PresetCard
     from oelm_core.published.facts import CatalogueFacts
 
-FindFacts = Callable[[str, "str | None", "list[Popen[bytes]]"], Iterator["CatalogueFacts"]]
-"""More and more facts about the presets of a folder, beginning with one; processes it begins go into the list."""
+FindFacts = Callable[["Catalogue", str, "str | None", "list[Popen[bytes]]"], Iterator["CatalogueFacts"]]
+"""More and more facts about presets and their folder, one of them wanted; processes it begins go into the list."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +80,17 @@ class CardReader:
         return ShownCard(request.key, card)
 
     def find_out(self, request: CardRequest, more: Callable[[], object]) -> None:
-        """Waits for the facts, once for each reading of the presets; `more` is called whenever something is new."""
-        if self._asked_for == id(request.catalogue):
+        """Once for each reading of the presets, and for a preset not counted by then; `more` is called whenever
+        something is new."""
+        wanted = request.key.removeprefix("arm/") if request.key.startswith("arm/") else None
+        if self._asked_for != id(request.catalogue):
+            self._asked_for, self._facts = id(request.catalogue), None
+        elif self._facts is None or wanted is None or wanted in self._facts.counts:
             return
-        self._asked_for = id(request.catalogue)
-        from oelm_core.published.facts import gather_elsewhere
+        from oelm_core.published.facts import gather
 
-        find = self._find or partial(gather_elsewhere, keep=self._keep)
-        first = request.key.removeprefix("arm/") if request.key.startswith("arm/") else None
-        self._facts = None
-        for found in find(request.presets, first, self.processes):
+        find = self._find or partial(gather, keep=self._keep)
+        for found in find(request.catalogue, request.presets, wanted, self.processes):
             self._facts = found if self._facts is None else self._facts.joined(found)
             more()
 

@@ -163,8 +163,8 @@ def make_app(root: Path, readonly: bool = False) -> OelmApp:
     return OelmApp(readonly=readonly, sources=sources(root), load=catalogue, every=60.0, facts=facts)
 
 
-def facts(presets: str, first: str | None, begun: list) -> Iterator[CatalogueFacts]:
-    """What a process of its own would find out, which loads torch."""
+def facts(catalogue: Catalogue, presets: str, wanted: str | None, begun: list) -> Iterator[CatalogueFacts]:
+    """The same two findings whatever the catalogue."""
     yield CatalogueFacts({name: Count(44_896_768, 41_751_040, 3_145_728) for name in ARMS})
     why = "total parameters given as 82M; counted, they are 44,896,768."
     yield CatalogueFacts(findings=[Finding("breaks", "parameters", ("GPT-02",), why, source="a report")])

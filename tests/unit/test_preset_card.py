@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from oelm_core.changes import changed_settings
@@ -12,11 +17,14 @@ from oelm_core.compare.comparison import Finding
 from oelm_core.config import Experiment, as_dict, override
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.estimate import estimate
-from oelm_core.method.facts import Count
+from oelm_core.method.facts import Census, Count
 from oelm_core.preset_card import PresetCard, PresetFacts, experiment_card, our_runs, study_card
+from oelm_core.published import facts
+from oelm_core.published.audit import audit_published
 from oelm_core.published.facts import CatalogueFacts
 from oelm_core.runs.store import Run, list_runs
 from oelm_tui.render.preset_card import card_lines
+from oelm_tui.snapshots.preset_card import CardReader, CardRequest
 from tests.run_factory import experiment, write_run
 
 
@@ -86,6 +94,56 @@ def test_facts_add_up_and_are_looked_up_by_preset() -> None:
     known = known.joined(CatalogueFacts(findings=[about])).joined(CatalogueFacts({"c": Count(3)}))
     assert sorted(known.counts) == ["a", "b", "c"]
     assert (known.about("gpt-02"), known.about("GPT-01")) == ([about], [])
+
+
+DECODER = "llama-tinystories-baseline"
+
+
+def test_facts_need_no_process_but_for_a_network_that_must_be_built(
+    shipped: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    begun: list[subprocess.Popen[bytes]] = []
+    light = list(facts.gather(shipped, "", "GPT-02", begun))
+    assert begun == []
+    assert light[0].counts["GPT-02"] == Count(44_896_768, 41_751_040, 3_145_728)
+    assert light[1].findings == audit_published(shipped)
+    assert DECODER not in light[0].counts
+    for prints, told in ((CatalogueFacts({DECODER: Count(9, 9, 0)}), Count(9, 9, 0)), (None, Count())):
+        stand_in = tmp_path / "python"
+        stand_in.write_text(f"#!/bin/sh\n{f'echo {shlex.quote(encode(prints).decode())}' if prints else 'exit 1'}\n")
+        stand_in.chmod(0o755)
+        monkeypatch.setattr(facts.sys, "executable", str(stand_in))
+        assert list(facts.gather(shipped, "", DECODER, begun))[2:] == [CatalogueFacts({DECODER: told})]
+    assert [process.args[1:] for process in begun] == [["-m", "oelm_core.published.facts", DECODER]] * 2
+
+
+def test_the_process_counts_what_was_asked_for_first_and_then_what_arithmetic_cannot(
+    shipped: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setenv("OELM_HOME", str(tmp_path))
+    monkeypatch.setattr(facts.os, "nice", lambda _: 0)
+    monkeypatch.setattr(sys, "argv", ["facts", "--keep-nothing", DECODER])
+    monkeypatch.setattr("oelm_core.method.census.census_of", lambda _: Census(total=9, trainable=9, frozen=0))
+    facts.main()
+    lines = [decode(line, type=CatalogueFacts).counts for line in capsysbinary.readouterr().out.splitlines()]
+    decoders = {one.id for one in shipped.experiments.values() if one.family == "decoder"}
+    assert list(lines[0]) == [DECODER]
+    assert {name for counts in lines for name in counts} == decoders
+    assert all(count == Count(9, 9, 0) for counts in lines for count in counts.values())
+
+
+def test_a_reader_of_cards_asks_again_only_for_what_was_not_counted(shipped: Catalogue) -> None:
+    asked: list[str | None] = []
+
+    def find(catalogue: Catalogue, presets: str, wanted: str | None, begun: list[object]) -> Iterator[CatalogueFacts]:
+        asked.append(wanted)
+        yield CatalogueFacts({"GPT-01": Count(2), **({DECODER: Count()} if wanted == DECODER else {})})
+
+    reader = CardReader(find)
+    for key in ("arm/GPT-01", "arm/GPT-01", "study/demo", f"arm/{DECODER}", f"arm/{DECODER}"):
+        reader.find_out(CardRequest(key, shipped), lambda: None)
+    assert asked == ["GPT-01", DECODER]
 
 
 def test_changed_settings_are_said_in_a_word_or_two(shipped: Catalogue) -> None:

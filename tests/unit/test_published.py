@@ -16,7 +16,7 @@ from oelm_core.method.facts import Census, Count
 from oelm_core.published.audit import audit_published
 from oelm_core.published.column import with_published_column
 from oelm_core.published.figures import derived, figure, half_unit
-from oelm_core.published.parameters import count_parameters
+from oelm_core.published.parameters import count_parameters, known_count
 from oelm_core.report import render
 from tests.run_factory import write_run
 
@@ -261,21 +261,25 @@ def test_a_finding_about_a_published_figure_says_whose_it_is():
     assert "Probable, not proven" in touched[0].why
 
 
-def test_parameters_are_counted_once_and_kept(tmp_path, monkeypatch):
+def test_only_networks_of_unknown_shape_are_built_to_be_counted_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("OELM_HOME", str(tmp_path))
     calls = []
 
     def census_of(experiment):
         calls.append(experiment.id)
-        return Census(**asdict(counted(experiment)))
+        return Census(**asdict(counted(experiments["GPT-01"])))
 
     monkeypatch.setattr("oelm_core.method.census.census_of", census_of)
     experiments = shipped().experiments
-    same = [count_parameters(experiments[name]) for name in ("GPT-01", "GPT-01", "GPT-04")]  # other data, same network
-    assert len(calls) == 1
-    assert all(counts == same[0] for counts in same)
-    count_parameters(experiments["GPT-02"])
-    assert calls == ["GPT-01", "GPT-02"]
+    same = experiments["llama-tinystories-baseline"]
+    elsewhere = same.model_copy(update={"data": same.data.model_copy(update={"name": "wikitext-103"})})
+    first, again = count_parameters(same), count_parameters(elsewhere)  # other data, same network
+    assert first == again
+    assert calls == [same.id]
+    assert known_count(same) == first
+    assert known_count(experiments["llama-tinystories-oelm"]) is None
+    assert count_parameters(experiments["GPT-02"]) == Count(44_896_768, 41_751_040, 3_145_728)
+    assert calls == [same.id]
 
 
 def test_every_source_of_a_published_figure_is_described():
