@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side; two torches with all cores each only fight
+os.environ.setdefault(
+    "TEXTUAL_FPS", "10"
+)  # nobody sees the pictures in between, a tenth of a test
 gc.disable()  # until all tests are loaded
 
 
@@ -52,9 +55,6 @@ def demo_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asked = LaunchRequest(study="demo", settings=short, device="cpu").requests(load_catalogue(), ["oelm"])
     warm = WarmWorker({"OELM_HOME": str(home), "PRETRAINING_STEPS": "20"})
     records = [one.record("local", after=None, beside=None) for one in asked]
-    try:
-        runners = [warm.start(create(home / "runs", each, queued_state()).path, runner=True) for each in records]
-        assert [warm.wait(runner) for runner in runners] == [0] * 6
-    finally:
-        warm.close()
+    runners = [warm.start(create(home / "runs", each, queued_state()).path, runner=True) for each in records]
+    assert [warm.wait(runner) for runner in runners] == [0] * 6
     return home

@@ -7,14 +7,16 @@ A forked worker is the real one in everything but its imports; SIGKILL ends it a
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import select
 import subprocess
 import sys
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests import rank_faults
 
@@ -87,35 +89,12 @@ def _work(argument: str) -> int:
     return worker.main([argument])
 
 
-class WarmWorker:
-    """The test's end of it."""
+class Server(NamedTuple):
+    process: subprocess.Popen[str]
+    ended: dict[int, int]
+    """Exit codes that nobody has asked for yet, by pid."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.warm_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **environment},
-            cwd=Path(__file__).parents[1],
-        )
-        self.ended: dict[int, int] = {}
-        self._answer("ready")
-
-    def start(self, folder: Path, *, runner: bool = False, **environment: str) -> int:
-        assert self.process.stdin is not None
-        asked = {"folder": str(folder), "environment": environment, "runner": runner}
-        self.process.stdin.write(json.dumps(asked) + "\n")
-        self.process.stdin.flush()
-        return int(self._answer("pid"))
-
-    def wait(self, pid: int) -> int:
-        """The exit code, negative for a signal."""
-        while pid not in self.ended:
-            self._answer("ended")
-        return self.ended.pop(pid)
-
-    def _answer(self, key: str) -> Any:
+    def answer(self, key: str) -> Any:
         assert self.process.stdout is not None
         while line := self.process.stdout.readline():
             message = json.loads(line)
@@ -125,10 +104,37 @@ class WarmWorker:
                 return message[key]
         raise AssertionError("the warm worker is gone")
 
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+
+@functools.cache
+def server() -> Server:
+    """One for all tests of this process, which it ends with. It knows nothing of the test that came first."""
+    ours = {name: value for name, value in os.environ.items() if name == "OELM_LEASES" or "OELM" not in name}
+    command = [sys.executable, "-m", "tests.warm_worker"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    started = Server(subprocess.Popen(command, **pipes, text=True, env=ours, cwd=Path(__file__).parents[1]), {})
+    started.answer("ready")
+    return started
+
+
+@dataclass(frozen=True)
+class WarmWorker:
+    """The test's end of it, with the environment of what it starts."""
+
+    environment: dict[str, str]
+
+    def start(self, folder: Path, *, runner: bool = False, **environment: str) -> int:
+        stdin = server().process.stdin
+        assert stdin is not None
+        asked = {"folder": str(folder), "environment": {**self.environment, **environment}, "runner": runner}
+        stdin.write(json.dumps(asked) + "\n")
+        stdin.flush()
+        return int(server().answer("pid"))
+
+    def wait(self, pid: int) -> int:
+        """The exit code, negative for a signal."""
+        while pid not in server().ended:
+            server().answer("ended")
+        return server().ended.pop(pid)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from oelm_core.runs.schema import UNFROZEN, Outcome, Stop
 from tests.training_runs import BERT, GPT, experiment, figures, run_folder, texts, weights
 from tests.warm_worker import WarmWorker
 
-pytestmark = pytest.mark.xdist_group("resume")
+pytestmark = pytest.mark.xdist_group("warm")
 UNFREEZE = [
     "method.unfreeze.at=4",
     "method.unfreeze.order=top-down",
@@ -35,11 +35,8 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmWorker]:
-    home = tmp_path_factory.mktemp("home")
-    worker = WarmWorker({"OELM_HOME": str(home), "OELM_THREADS": "1", "OMP_NUM_THREADS": "1", "OELM_DEVICE": "cpu"})
-    yield worker
-    worker.close()
+def warm(tmp_path_factory: pytest.TempPathFactory) -> WarmWorker:
+    return WarmWorker({"OELM_HOME": str(tmp_path_factory.mktemp("home")), "OELM_THREADS": "1", "OELM_DEVICE": "cpu"})
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ from tests import needs
 from tests.training_runs import BERT, experiment, figures, run_folder, texts
 from tests.warm_worker import WarmWorker
 
-pytestmark = [pytest.mark.slow, needs.two_cores, pytest.mark.xdist_group("ranks")]
+pytestmark = [pytest.mark.slow, needs.two_cores, pytest.mark.xdist_group("warm")]
 RANK_TIMEOUT = 4.0
 LIMIT = 90.0
 """Seconds within which a run is over: its start, three steps, the time-out above, the grace, on a slow machine."""
@@ -41,13 +41,10 @@ def leases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory, leases: Path) -> Iterator[WarmWorker]:
+def warm(tmp_path_factory: pytest.TempPathFactory, leases: Path) -> WarmWorker:
     home = tmp_path_factory.mktemp("home")
-    settings = {"OELM_HOME": home, "OELM_LEASES": leases, "OELM_THREADS": 1, "OMP_NUM_THREADS": 1}
-    settings |= {"OELM_RANK_TIMEOUT": RANK_TIMEOUT}
-    worker = WarmWorker({name: str(value) for name, value in settings.items()})
-    yield worker
-    worker.close()
+    settings = {"OELM_HOME": home, "OELM_LEASES": leases, "OELM_THREADS": 1, "OELM_RANK_TIMEOUT": RANK_TIMEOUT}
+    return WarmWorker({name: str(value) for name, value in settings.items()})
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from tests import needs
 from tests.training_runs import BERT, GPT, experiment, figures, run_folder, texts, weights
 from tests.warm_worker import WarmWorker
 
-pytestmark = [pytest.mark.slow, needs.two_cores, pytest.mark.xdist_group("shards")]
+pytestmark = [pytest.mark.slow, needs.two_cores, pytest.mark.xdist_group("warm")]
 SHORT = ["train.max_steps=8", "train.eval_every=4", "train.keep_checkpoints=9", "train.samples=1"]
 SHARD = "train.shard=true"
 CASES = {
@@ -37,12 +36,10 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     if not sharding.AVAILABLE:
         pytest.skip(needs.torch_2_8)
-    found = Lab(tmp_path_factory.mktemp("home"))
-    yield found
-    found.warm.close()
+    return Lab(tmp_path_factory.mktemp("home"))
 
 
 class Lab:
@@ -50,7 +47,7 @@ class Lab:
 
     def __init__(self, home: Path) -> None:
         self.home, self.data = home, texts(home / "texts")
-        settings = {"OELM_THREADS": "1", "OMP_NUM_THREADS": "1", "OELM_DEVICE": "cpu", "OELM_RANK_TIMEOUT": "30"}
+        settings = {"OELM_THREADS": "1", "OELM_DEVICE": "cpu", "OELM_RANK_TIMEOUT": "30"}
         self.warm = WarmWorker({"OELM_HOME": str(home), **settings})
         self.done: dict[tuple[str, int, bool], RunFolder] = {}
 
