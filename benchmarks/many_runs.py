@@ -81,9 +81,7 @@ def measure(effort: Effort) -> ClaimSection:
         at_most=MOST,
     )
     for name in found[sizes[0]]:
-        order = slope(sizes, [found[size][name].seconds for size in sizes])
-        target = f"order at most 1 (+ {NOISE:g} for noise)"
-        section.claim(f"{name} against the number of runs", target, f"{order:.2f}", order <= 1 + NOISE)
+        _growth(section, f"{name} against the number of runs", {size: found[size][name] for size in sizes})
     _compare(section, effort)
     section.raw["listed"] = {
         size: {name: asdict(cost) for name, cost in costs.items()} for size, costs in found.items()
@@ -107,7 +105,7 @@ def _compare(section: ClaimSection, effort: Effort) -> None:
     for size in sizes:
         with _Home() as home:
             _write_study(home.path / "runs", size)
-            found[size] = home.cost(["compare", "--all"], effort.rounds(2 * ENOUGH) if size == sizes[0] else 1)
+            found[size] = home.cost(["compare", "--all"], effort.rounds(2 * ENOUGH if size == sizes[0] else 3))
     rows = [[count(size), *cost.text.split(", ")] for size, cost in found.items()]
     section.tables.append(BenchTable("oelm compare of two arms", ["runs", "CPU time", "memory"], rows))
     with _Home() as home:
@@ -119,11 +117,16 @@ def _compare(section: ClaimSection, effort: Effort) -> None:
         at_most=MOST_OF_SIX,
         why=f"loading the libraries alone takes {measured_time(libraries)} of it ({LIBRARIES.partition(' ')[2]}).",
     )
-    order = slope(sizes[1:], [found[size].seconds for size in sizes[1:]]) if len(sizes) > 2 else 0.0
-    if order:
-        target = f"order at most 1 (+ {NOISE:g} for noise)"
-        section.claim(f"oelm compare, {sizes[1]} to {sizes[-1]} runs", target, f"{order:.2f}", order <= 1 + NOISE)
+    if len(sizes) > 2:
+        _growth(section, f"oelm compare, {sizes[1]} to {sizes[-1]} runs", {size: found[size] for size in sizes[1:]})
     section.raw["compare"] = {size: asdict(cost) for size, cost in found.items()}
+
+
+def _growth(section: ClaimSection, what: str, costs: dict[int, Cost]) -> None:
+    """Of one command: an order of growth for each call of it among few runs and one among many."""
+    calls = zip(*(cost.calls for cost in costs.values()), strict=True)
+    order = over_rounds([slope([*costs], seconds) for seconds in calls], unit="")
+    section.claim_ratio(what, f"order at most 1 (+ {NOISE:g} for noise)", order, at_most=1 + NOISE)
 
 
 def _write_study(root: Path, size: int) -> None:

@@ -1,8 +1,15 @@
-"""What our GPT is measured against: the author's plain way, a nanoGPT-like one, and transformers' GPT2."""
+"""What our GPT is measured against: the author's plain way, a nanoGPT-like one, and transformers' GPT2.
+
+NANOGPT=FILE adds nanoGPT's own model, which is not ours to ship: the path of its model.py.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import os
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +19,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from oelm_core.bench.steps import Step, device, token_batch, work
 from oelm_core.method.flops import StepSizes
+
+NANOGPT = "NANOGPT"
 
 
 class PlainAttention(nn.Module):
@@ -104,8 +113,29 @@ def plain_gpt(sizes: StepSizes) -> Step:
 
 
 def nano_gpt(sizes: StepSizes) -> Step:
-    """nanoGPT takes the fused AdamW on a GPU and the default one on a CPU; so does this."""
-    return _peer(sizes, "fused" if device().type == "cuda" else "default", plain=False)
+    return _peer(sizes, _nano_optimiser(), plain=False)
+
+
+def nano_gpt_itself(sizes: StepSizes) -> Step:
+    """With nanoGPT's own model.py, its hidden layers four times as wide as the others, as the recipe's are."""
+    assert sizes.d_ff == 4 * sizes.d_model
+    spec = importlib.util.spec_from_file_location("nanogpt_model", os.environ[NANOGPT])
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclass looks itself up
+    spec.loader.exec_module(module)
+    named = {"block_size": sizes.length, "vocab_size": sizes.vocab, "n_layer": sizes.layers, "n_head": sizes.heads}
+    torch.manual_seed(0)
+    model = module.GPT(module.GPTConfig(**named, n_embd=sizes.d_model, dropout=sizes.dropout, bias=False))
+    model.to(device()).train()
+    inputs, targets = token_batch(sizes)
+    return Step(model, lambda: model(inputs, targets)[1], _nano_optimiser(), work(sizes))
+
+
+def _nano_optimiser() -> str:
+    """nanoGPT takes the fused AdamW on a GPU and the default one on a CPU."""
+    return "fused" if device().type == "cuda" else "default"
 
 
 def _peer(sizes: StepSizes, optimiser: str, *, plain: bool) -> Step:
@@ -139,3 +169,11 @@ def transformers_gpt2(sizes: StepSizes) -> Step:
     inputs, _ = token_batch(sizes)
     # it shifts the labels itself
     return Step(model, lambda: model(input_ids=inputs, labels=inputs).loss, "fused", work(sizes))
+
+
+PEERS: dict[str, Callable[[StepSizes], Step]] = {
+    "plain": plain_gpt,
+    "nanoGPT-style": nano_gpt,
+    "transformers GPT2": transformers_gpt2,
+    **({"nanoGPT's model.py": nano_gpt_itself} if os.environ.get(NANOGPT) else {}),
+}

@@ -34,6 +34,8 @@ WORLD = 2
 SIZES = {"tiny": TINY, "small": SMALL, "medium": MEDIUM.but(vocab=4096, batch=2, length=128)}
 """A step is short beside its gradients, or two ranks on few cores would be measured for minutes."""
 ROUNDS = 8
+ALIKE = 0.05
+"""What two equally fast ways may come out apart: less is told by no interval of so few rounds."""
 DDP, BF16, SUM = "DDP", "DDP, gradients in bf16", "plain sum"
 BUCKET = 25 << 20
 """Bytes of gradients that the plain sum sends in one go."""
@@ -48,11 +50,11 @@ def measure(effort: Effort) -> ClaimSection:
         for name, seconds in found.items():
             against = "" if name == SUM else str(paired_ratio(found[SUM], seconds))
             rows.append([f"GPT, {size}", name, measured_time(statistics.median(seconds)), against])
-        section.claim(
+        section.claim_ratio(
             f"two CPU ranks, GPT {size}: DDP's step against the plain sum of gradients",
-            "no slower: the interval reaches 1",
-            str(faster),
-            faster.high >= 1,
+            f"no slower, give or take {ALIKE:.0%}",
+            faster,
+            at_least=1 - ALIKE,
         )
     note = (
         f"An optimiser step of {WORLD} processes over gloo on this machine, wall clock of the first rank. The plain sum"

@@ -65,17 +65,17 @@ def _rows(
         "memory": [stored_bytes(sizes) for sizes in grid],
     }
     rounds = zip(*(one.seconds for one in measured), strict=True)
-    orders = {
-        "time": over_rounds([slope(values, seconds) for seconds in rounds], unit=""),
-        "memory": over_rounds([slope(values, costs["memory"])], unit=""),
-    }
+    order = over_rounds([slope(values, seconds) for seconds in rounds], unit="")
+    in_bytes = slope(values, costs["memory"])
+    wanted = {cost: slope(values, sizes) for cost, sizes in expected.items()}
+    target = {cost: f"order at most {one:.2f} (+ {SLACK} for caches)" for cost, one in wanted.items()}
+    section.claim_ratio(f"time against {axis}", target["time"], order, at_most=wanted["time"] + SLACK)
+    at_most = wanted["memory"] + SLACK
+    section.claim(f"memory against {axis}", target["memory"], f"{in_bytes:.3f}, no clock in it", in_bytes <= at_most)
     rows = []
-    for cost, shown in (("time", measured_time), ("memory", size)):
-        order, wanted = orders[cost], slope(values, expected[cost])
-        points = ", ".join(f"{value}: {shown(found)}" for value, found in zip(values, costs[cost], strict=True))
-        rows.append([axis, cost, points, f"{order.value:.2f}", f"{wanted:.2f}"])
-        target = f"order at most {wanted:.2f} (+ {SLACK} for caches)"
-        section.claim_ratio(f"{cost} against {axis}", target, order, at_most=wanted + SLACK)
+    for cost, shown, found in (("time", measured_time, order.value), ("memory", size, in_bytes)):
+        points = ", ".join(f"{value}: {shown(one)}" for value, one in zip(values, costs[cost], strict=True))
+        rows.append([axis, cost, points, f"{found:.2f}", f"{wanted[cost]:.2f}"])
     return rows
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks import peers
 from benchmarks.claims import ClaimSection
 from benchmarks.gpt import SIZES
+from benchmarks.peers import PEERS
 from oelm_core.bench.report import BenchTable, Effort
 from oelm_core.bench.steps import TINY, gpt
 from oelm_core.bench.turns import ENOUGH, Make, Measured, Ratio, children, paired_ratio, turns
@@ -21,7 +21,6 @@ from oelm_core.formatting import measured_time
 from oelm_core.method.flops import StepSizes
 
 OURS = "ours"
-PEERS = {"plain": peers.plain_gpt, "nanoGPT-style": peers.nano_gpt, "transformers GPT2": peers.transformers_gpt2}
 COUNTS = (1, 2, 4)
 SECONDS, AT_MOST = 12.0, 20.0
 """No round of a cell begins later than the first, once there are enough; none after the second, since a round of more

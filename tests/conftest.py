@@ -10,9 +10,6 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side; two torches with all cores each only fight
-os.environ.setdefault(
-    "TEXTUAL_FPS", "10"
-)  # nobody sees the pictures in between, a tenth of a test
 gc.disable()  # until all tests are loaded
 
 
