@@ -15,7 +15,7 @@ from oelm_core.bench.turns import ENOUGH, over_rounds, take_turns
 from oelm_core.config import Experiment, override
 from oelm_core.config.catalogue import SHIPPED, load_folders
 from oelm_core.devices.data_sheets import format_on, named_sheet
-from oelm_core.devices.processor_speed import COPIED, SIDE, ProcessorSpeed
+from oelm_core.devices.processor_speed import ADDED, SIDE, ProcessorSpeed
 from oelm_core.formatting import measured_time
 from oelm_core.roofline import Rates, card_rates, processor_rates, time_of
 from oelm_core.step_work import work_of
@@ -60,7 +60,7 @@ def measure(effort: Effort) -> ClaimSection:
             )
     note = (
         "Published: by the card's data sheet, of which one share is taken off, calibrated on these two. Here: CPU time,"
-        " of one thread, by a product and a copy of numpy's in the same rounds, of which another share is taken off;"
+        " of one thread, by a product and a sum of numpy's in the same rounds, of which another share is taken off;"
         " small networks are shown, not claimed, for their products are too small to be fast."
     )
     columns = ["step", "known", "reckoned", "reckoned / known"]
@@ -99,18 +99,18 @@ class Product:
         np.matmul(self._left, self._left, out=self._out)
 
 
-class Copy:
+class Sum:
     def __init__(self) -> None:
-        self._source = np.ones(COPIED, np.float32)
-        self._target = np.empty_like(self._source)
-        self.about: dict[str, float] = {"bytes": 2 * self._source.nbytes}
+        self._term = np.ones(ADDED, np.float32)
+        self._total = np.ones_like(self._term)
+        self.about: dict[str, float] = {"bytes": 3 * self._term.nbytes}
 
     def __call__(self) -> None:
-        np.copyto(self._target, self._source)
+        np.add(self._total, self._term, out=self._total)
 
 
 def steps_here(section: ClaimSection, effort: Effort) -> dict[str, tuple[list[float], list[float]]]:
-    """CPU seconds of steps on one thread in each round, measured and by arithmetic from that round's product and copy.
+    """CPU seconds of steps on one thread in each round, measured and by arithmetic from that round's product and sum.
 
     CPU time of several threads counts waits too.
     """
@@ -123,12 +123,12 @@ def steps_here(section: ClaimSection, effort: Effort) -> dict[str, tuple[list[fl
         "small GPT": (partial(steps.gpt, steps.SMALL), steps.experiment("gpt", steps.SMALL)),
     }
     makes = {name: make for name, (make, _) in subjects.items()}
-    found = take_turns({**makes, "product": Product, "copy": Copy}, rounds=effort.rounds(ENOUGH), within=60, threads=1)
+    found = take_turns({**makes, "product": Product, "sum": Sum}, rounds=effort.rounds(ENOUGH), within=60, threads=1)
     section.keep("steps", found)
-    product, copy = (found[name] for name in ("product", "copy"))
+    product, summed = (found[name] for name in ("product", "sum"))
     rates = [
-        processor_rates(ProcessorSpeed(product.about["flops"] / one, copy.about["bytes"] / other, cores=1))
-        for one, other in zip(product.seconds, copy.seconds, strict=True)
+        processor_rates(ProcessorSpeed(product.about["flops"] / one, summed.about["bytes"] / other, cores=1))
+        for one, other in zip(product.seconds, summed.seconds, strict=True)
     ]
     return {
         name: (found[name].seconds, [_reckon(experiment, one) for one in rates])
