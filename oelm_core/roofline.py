@@ -18,9 +18,9 @@ REACHED = 0.32
 times (GPT-01 and SST-2 padded to 128, both on an A5000 that others used too). A quiet card may do better;
 `oelm doctor --gpu` replaces it by what the card itself reached."""
 REACHED_ON_PROCESSOR = 0.9
-"""Of a product and a sum that were measured just now. Calibrated on GPT Medium-512, which reaches less (attention, draws
-of dropout, a head as wide as the vocabulary), and BERT-base, which reaches more, on one thread of the machine this was
-built on."""
+"""Of a product and a sum that were measured just now. Calibrated on one thread of the machine this was built on, on GPT
+Medium-512, which reaches less (attention, dropout, a head as wide as the vocabulary), and on BERT-base: it reaches
+more."""
 LAUNCH = 1e-5
 """Seconds for the host to hand out one function, through Python and autograd. Assumed."""
 

@@ -56,7 +56,7 @@ def audit_table(arms: Sequence[ArmEvidence]) -> list[Finding]:
 
 def is_ablation(one: Config, other: Config) -> bool:
     """One orthonormal start and one Gaussian start of the same frozen weights."""
-    first, second = settings_of(one), settings_of(other)
+    first, second = ({name: SETTINGS[name].read(side) for name in ("init", "freeze")} for side in (one, other))
     starts = {"orthonormal" if is_orthonormal(side["init"]) else side["init"] for side in (first, second)}
     return starts == {"orthonormal", "gaussian"} and bool(first["freeze"]) and first["freeze"] == second["freeze"]
 

@@ -38,4 +38,4 @@ def _cell(value: str | int | float | None) -> str | int | float | None:
 
 
 def render_json(report: Report) -> str:
-    return json_text(report.data) + "\n"
+    return json_text(report.data()) + "\n"

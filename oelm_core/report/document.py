@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -70,8 +70,8 @@ class Report:
     """For readers."""
     rows: Sequence[Row]
     """For spreadsheets: numbers in plain units, every row with the same columns."""
-    data: Mapping[str, object]
-    """For programs: everything there is."""
+    data: Callable[[], Mapping[str, object]]
+    """For programs: everything there is, put together when it is asked for."""
     about: str = ""
     """Under the title: arms, seeds and date."""
 
@@ -119,7 +119,7 @@ def comparison_report(comparison: Comparison, lang: str = "en") -> Report:
         lang,
         tuple(section for section in sections if not _is_empty(section)),
         [_row(group, arm) for group in groups for arm in group.arms],
-        comparison.to_json(),
+        comparison.to_json,
         _about(comparison, translate),
     )
 
@@ -146,7 +146,7 @@ def audit_report(findings: Sequence[Finding], lang: str = "en") -> Report:
     sections = [_findings(translate(grade), title, group, translate) for grade, group in by_grade if group]
     data = [finding.to_json() for finding in findings]
     rows = [{**finding, "arms": " ".join(finding["arms"])} for finding in data]
-    return Report(title, lang, tuple(sections), rows, {"audit": data})
+    return Report(title, lang, tuple(sections), rows, lambda: {"audit": data})
 
 
 def _findings(heading: str, title: str, findings: Sequence[Finding], translate: Translations) -> ReportSection:
