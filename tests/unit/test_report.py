@@ -63,6 +63,11 @@ def written(comparison: Comparison, layout: str, lang: str = "en") -> str:
     return on_a_terminal(terminal_report(comparison, lang)) if layout == "text" else render(comparison, layout, lang)
 
 
+def to_ten_digits(text: str) -> str:
+    """Its long numbers without the digits in which one processor's logarithm differs from another's."""
+    return re.sub(r"\d+\.\d{10,}(e[-+]\d+)?", lambda number: f"{float(number[0]):.10g}", text)
+
+
 @pytest.mark.parametrize("layout", ["markdown", "latex", "html", "csv", "text"])
 def test_the_demo_study_is_reported_as_in_its_golden_file(comparison, layout):
     """After a wanted change: OELM_UPDATE_GOLDEN=1 pytest tests/unit/test_report.py, then look at the difference."""
@@ -70,7 +75,7 @@ def test_the_demo_study_is_reported_as_in_its_golden_file(comparison, layout):
     text = written(comparison, layout)
     if os.environ.get("OELM_UPDATE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    assert to_ten_digits(text) == to_ten_digits(path.read_text(encoding="utf-8"))
 
 
 def test_a_study_report_has_all_its_parts_in_order(comparison):
