@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -154,13 +155,14 @@ class WorkerTimes:
 
     step: float
     around: float
-    around_share: float
+    around_shares: list[float]
+    """Of each log interval."""
     data_wait_share: float
 
 
 def time_workers(section: BenchSection, effort: Effort) -> dict[str, WorkerTimes]:
     """Real workers on small models, whose steps are so short that everything around them shows."""
-    last = 30 if effort.quick else 60
+    last = 30 if effort.quick else 120
     short = {"max_steps": last, "eval_every": last, "samples": 0}
     reviews = {"name": "demo-sentiment", "text": ["sentence"], "classes": 2}
     runs = {
@@ -174,7 +176,7 @@ def time_workers(section: BenchSection, effort: Effort) -> dict[str, WorkerTimes
             name,
             measured_time(one.step),
             measured_time(one.around),
-            percent(one.around_share),
+            percent(statistics.median(one.around_shares)),
             percent(one.data_wait_share),
         ]
         for name, one in found.items()
@@ -200,26 +202,26 @@ def _train(wanted: Experiment, effort: Effort) -> WorkerTimes:
             raise LabError(f"bench loop: the worker ended with code {code}: {' '.join(last)}")
         records = [r for r in read_metrics(folder.metrics, "train") if r.step < (wanted.train.max_steps or 0)]
         result = folder.read(Result)
-    share, around, step = overhead(records)
+    shares, around, step = overhead(records)
     wait = result.timing.data_wait_share if result else None
-    return WorkerTimes(step, around, share, wait or 0.0)
+    return WorkerTimes(step, around, shares, wait or 0.0)
 
 
-def overhead(records: list[MetricLine]) -> tuple[float, float, float]:
-    """(share of time outside the steps, seconds outside per step, seconds of a step), over all log intervals.
+def overhead(records: list[MetricLine]) -> tuple[list[float], float, float]:
+    """(share of time outside the steps in each log interval, seconds outside per step, seconds of a step).
 
     An interval lasts from one train record to the next; its steps took what the worker's own clock says.
     """
-    lasted, stepping, steps = 0.0, 0.0, 0
+    shares, outside, stepping, steps = [], 0.0, 0.0, 0
     for before, after in itertools.pairwise(records[1:]):
         count = after.step - before.step
-        lasted += after.t - before.t
-        stepping += after.values["step_time"] * count
-        steps += count
-    if not steps or lasted <= 0:
+        lasted, in_steps = after.t - before.t, after.values["step_time"] * count
+        if lasted > 0:
+            shares.append(max(0.0, lasted - in_steps) / lasted)
+            outside, stepping, steps = outside + lasted - in_steps, stepping + in_steps, steps + count
+    if not steps:
         raise LabError("bench loop: the worker wrote too few train records to tell.")
-    outside = max(0.0, lasted - stepping)
-    return outside / lasted, outside / steps, stepping / steps
+    return shares, max(0.0, outside) / steps, stepping / steps
 
 
 # -- settings --------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from oelm_core.runs.metrics_file import MetricsReader
 from oelm_core.runs.schema import Headline, Outcome, Result, RunRecord, RunState, Tuning, encode, is_draw, setting
 from oelm_core.runs.status import ENDED, FINAL, Observer, RunStatus, derive, observer
 
-INDEX_SCHEMA = 4
+INDEX, INDEX_SCHEMA = ".index.json", 4
 WORTH_WRITING = 50
 """Runs that ended or went since the index was written, from which it is written again."""
 
@@ -310,7 +310,7 @@ def mark(path: str) -> Mark | None:
 
 def _recall(root: Path) -> None:
     """Takes runs out of the index, unless it was read before; `read_run` looks whether their files are the same."""
-    path = root / ".index.json"
+    path = root / INDEX
     now = mark(str(path))
     if str(root) in _indexed and _indexed[str(root)][0] == now:
         return
@@ -330,7 +330,7 @@ def _keep(root: Path, over: list[Run]) -> None:
         return
     marked = [(run, _remembered[run.path].marks) for run in over]
     entries = [_Entry(run, (first, second)) for run, (first, second) in marked if first and second]
-    path = root / ".index.json"
+    path = root / INDEX
     with contextlib.suppress(OSError):  # a read-only home is listed all the same, only slower
         replace_file(path, encode(_Index(INDEX_SCHEMA, entries)), durable=False)
         _indexed[str(root)] = mark(str(path)), names

@@ -88,6 +88,8 @@ def out_of_memory_sentence(error: BaseException, train: Train | None) -> str:
         )
     if train is not None and not train.checkpoint_activations:
         advice += "; train.checkpoint_activations=true needs less too, at the price of a second forward pass"
+    if train is not None and train.compile == "graphs":
+        advice += "; both need train.compile=true in place of graphs"
     return f"out of memory: {wanted}, free was {free}; {advice}."
 
 

@@ -115,6 +115,7 @@ class Loop:
                 part_loss = self.gradients.loss(part, batch.units)
                 s.scaler.scale(part_loss).backward()
             loss += part_loss.detach()
+            del part_loss  # its graph goes within the step that made it, before the clock is read
         norm = self._update()
         figures = torch.stack([s.ranks.sum_(loss.clone()), norm.float(), loss]).to("cpu", non_blocking=True)
         watch.mark()  # after the copy: when this event has passed, the figures are here too

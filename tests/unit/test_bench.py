@@ -99,8 +99,8 @@ def test_subjects_come_in_their_order_and_unknown_ones_are_refused() -> None:
 
 def test_overhead_is_what_lies_between_the_steps() -> None:
     records = [MetricLine(10 * n, "train", 100 + 1.1 * n, {"step_time": 0.1}) for n in range(1, 6)]
-    share, around, step = overhead(records)
-    assert share == pytest.approx(1 - 1.0 / 1.1)
+    shares, around, step = overhead(records)
+    assert shares == pytest.approx([1 - 1.0 / 1.1] * 3)
     assert around == pytest.approx(0.01)
     assert step == 0.1
 

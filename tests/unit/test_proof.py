@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,6 +120,19 @@ def test_compiled_layers_must_compute_the_same(
 ) -> None:
     monkeypatch.setattr(torch.nn.Module, "compile", replacement)
     assert numbers.compiled(CPU).ok is ok
+
+
+def test_graphs_that_torch_skipped_are_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.utils import counters
+
+    def skipping(self: torch.nn.Module, **_: Any) -> None:
+        counters["stats"]["unique_graphs"] += 1
+        counters["inductor"]["cudagraph_skips"] += 1
+
+    monkeypatch.setattr(torch.nn.Module, "compile", skipping)
+    found = numbers.compiled(CPU)
+    assert found.ok
+    assert re.search(r"; CUDA graphs that torch skipped: [1-9]", found.measured)
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------

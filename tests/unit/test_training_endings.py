@@ -285,6 +285,9 @@ def test_out_of_memory_says_what_was_asked_what_was_free_and_what_to_lower() -> 
     assert reason == "oom"
     assert "asked for 2.50 GiB, free was" in sentence
     assert "train.batch_size from 32 to 16 and raise train.accumulate from 1 to 2" in sentence
+    assert "compile" not in sentence
+    graphs = Train(max_steps=1, batch_size=32, lr=1.0, compile="graphs")  # which goes with neither way out
+    assert "both need train.compile=true in place of graphs" in failures.failure_of(error, graphs)[1]
     on_host = RuntimeError(
         "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."
     )
