@@ -17,8 +17,8 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/.installed
 	$(BIN)/oelm demo
 
-# For two cores: about one worker waits at any time, for Slurm, a terminal or a process. Each takes up to 1 GB.
-WORKERS ?= 3
+# For two cores: two workers mostly wait, for Slurm and for processes (tests/conftest.py). Each takes up to 1 GB.
+WORKERS ?= 4
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 

@@ -13,6 +13,22 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side; two tor
 gc.disable()  # until all tests are loaded
 
 
+GROUPS = ("slurm", "processes")
+"""Of tests that one worker runs: the longest, which mostly wait for what they started."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups begin first, so that no worker is left with one at the end, and two compute while two wait."""
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    marker = item.get_closest_marker("xdist_group")
+    if marker is None:
+        return len(GROUPS) + 1
+    return GROUPS.index(marker.args[0]) if marker.args[0] in GROUPS else len(GROUPS)
+
+
 def pytest_collection_finish() -> None:
     """What was loaded stays loaded: no later collection of garbage walks through all of torch, and few are made."""
     gc.collect()

@@ -27,6 +27,7 @@ from tests import needs
 from tests.chaos.lab import Lab, experiment, open_lab
 from tests.functional.oelm import Oelm
 
+pytestmark = pytest.mark.xdist_group("processes")
 SLOW = 100_000
 
 

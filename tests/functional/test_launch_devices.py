@@ -20,7 +20,7 @@ from tests.chaos.lab import Lab, experiment, open_lab
 from tests.fake_nvml import GB, Machine, card, uuid
 from tests.functional.oelm import Oelm
 
-pytestmark = needs.compiler
+pytestmark = [needs.compiler, pytest.mark.xdist_group("processes")]
 
 SLOW = 100_000
 

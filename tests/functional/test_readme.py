@@ -21,7 +21,7 @@ def commands() -> list[str]:
     return [line[2:].split("#")[0].strip() for line in lines]
 
 
-@pytest.mark.xdist_group("warm")
+@pytest.mark.xdist_group("processes")
 def test_the_tour_works_as_written(demo_home: Path) -> None:
     oelm = Oelm(demo_home)
     assert len(commands()) >= 12

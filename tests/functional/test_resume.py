@@ -18,7 +18,7 @@ from oelm_core.runs.schema import UNFROZEN, Outcome, Stop
 from tests.training_runs import BERT, GPT, experiment, figures, run_folder, texts, weights
 from tests.warm_worker import WarmWorker
 
-pytestmark = pytest.mark.xdist_group("warm")
+pytestmark = pytest.mark.xdist_group("processes")
 UNFREEZE = [
     "method.unfreeze.at=4",
     "method.unfreeze.order=top-down",

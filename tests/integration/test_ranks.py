@@ -25,7 +25,7 @@ from tests import needs
 from tests.training_runs import BERT, experiment, figures, run_folder, texts
 from tests.warm_worker import WarmWorker
 
-pytestmark = [pytest.mark.slow, needs.two_cores, pytest.mark.xdist_group("warm")]
+pytestmark = [pytest.mark.slow, needs.two_cores, pytest.mark.xdist_group("processes")]
 RANK_TIMEOUT = 4.0
 LIMIT = 90.0
 """Seconds within which a run is over: its start, three steps, the time-out above, the grace, on a slow machine."""

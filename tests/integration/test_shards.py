@@ -16,7 +16,7 @@ from tests import needs
 from tests.training_runs import BERT, GPT, experiment, figures, run_folder, texts, weights
 from tests.warm_worker import WarmWorker
 
-pytestmark = [pytest.mark.slow, needs.two_cores, pytest.mark.xdist_group("warm")]
+pytestmark = [pytest.mark.slow, needs.two_cores, pytest.mark.xdist_group("processes")]
 SHORT = ["train.max_steps=8", "train.eval_every=4", "train.keep_checkpoints=9", "train.samples=1"]
 SHARD = "train.shard=true"
 CASES = {
