@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks import bert, card, data, estimate, gpt, loop, many_runs, ranks, scaling, screen, threads
 from benchmarks.claims import ClaimSection, claim_lines, markdown, not_judged
+from benchmarks.peers import NANOGPT
 from oelm_core.bench.report import Effort, choose, measure
 from oelm_core.errors import LabError
 from oelm_tui.commands.bench import print_sections, save_report
@@ -38,7 +39,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="CPU threads; all cores by default")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the findings there: .md as a page, else JSON")
     options = parser.parse_args()
-    command = " ".join(["python -m benchmarks", *options.subjects, *(["--quick"] if options.quick else [])])
+    peers = [f"{NANOGPT}=model.py"] if os.environ.get(NANOGPT) else []
+    quick = ["--quick"] if options.quick else []
+    command = " ".join([*peers, "python -m benchmarks", *options.subjects, *quick])
     try:
         chosen = {name: SUBJECTS[name] for name in choose(options.subjects, SUBJECTS)}
         report = measure(chosen, Effort(options.quick, options.threads), command, show=note)

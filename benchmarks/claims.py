@@ -24,10 +24,11 @@ dropped. Time is the CPU time of all threads on a CPU (so that other people's lo
 a GPU; wall time stands beside it. Figures are medians; a ratio is taken round by round and has the 95 % bootstrap
 interval of its median, or, from fewer than six rounds, the least and the greatest of them, and says how many rounds
 those were; so has any other figure that was measured several times. It is *met* or *short* only where its whole
-interval is; where the interval holds the target, this machine *cannot tell*, and a line below the table says how many
-rounds would.
+interval is, and never above what arithmetic allows; else this machine *cannot tell*, and a line below the table says
+why, or how many rounds would.
 """
 IMPOSSIBLE = "it lies above what arithmetic allows: something else differed between the two."
+ABOVE = "its whole interval reaches the target; but its middle lies above what arithmetic allows, which is noise."
 UNEXPLAINED = (
     "the bench itself cannot tell why; single figures of a shared machine vary, so see whether it comes again."
 )
@@ -82,7 +83,8 @@ class ClaimSection(BenchSection):
         told = (met or short) and found.rounds > 1
         in_doubt = not told or found.value > impossible_above
         bound = at_least if math.isinf(at_most) or found.low < at_least else at_most
-        words = power(found, bound) if not told else IMPOSSIBLE if in_doubt else why
+        above = ABOVE if found.low <= impossible_above else IMPOSSIBLE
+        words = power(found, bound) if not told else above if in_doubt else why
         text = f"{found}{f', {remark}' if remark else ''}"
         self.claims.append(SpeedClaim(what, target, text, None if in_doubt else met, words, in_doubt))
 
@@ -102,13 +104,13 @@ def power(found: Ratio, target: float) -> str:
     if found.rounds == 1:
         return f"one round says nothing of its noise; an interval needs {ENOUGH}."
     if found.rounds < ENOUGH:
-        return f"the range of {found.rounds} rounds holds the target; an interval needs {ENOUGH}."
+        return f"the range of {found.rounds} {found.each} holds the target; an interval needs {ENOUGH}."
     side, apart = found.value - found.low if found.value > target else found.high - found.value, found.value - target
     rounds = 2 * found.rounds * (side / apart) ** 2 if apart else math.inf
     takes = f"about {rounds:,.0f}" if rounds < 100_000 else "more than 100,000"
     return (
         f"from {found.value:.3f} to the interval's end it is {side:.3f};"
-        f" four times in five, telling it from {target:.3f} takes {takes} rounds."
+        f" four times in five, telling it from {target:.3f} takes {takes} {found.each}."
     )
 
 

@@ -6,21 +6,20 @@ import statistics
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
 from benchmarks.claims import ClaimSection
 from oelm_core.bench import steps
 from oelm_core.bench.report import BenchTable, Effort
-from oelm_core.bench.turns import ENOUGH, over_rounds, take_turns
+from oelm_core.bench.turns import ENOUGH, Holder, Make, Measured, children, over_rounds, turns
 from oelm_core.config import Experiment, override
 from oelm_core.config.catalogue import SHIPPED, load_folders
 from oelm_core.devices.data_sheets import format_on, named_sheet
-from oelm_core.devices.processor_speed import ADDED, SIDE, ProcessorSpeed
+from oelm_core.devices.processor_speed import measure_speed
 from oelm_core.formatting import measured_time
 from oelm_core.roofline import REACHED, Rates, card_rates, processor_rates, time_of
 from oelm_core.step_work import work_of
 
 WITHIN = 0.25
+SPEED = "what the processor can do"
 
 
 class PublishedTime(NamedTuple):
@@ -63,7 +62,7 @@ def measure(effort: Effort) -> ClaimSection:
     note = (
         "Published: by the card's data sheet, of which a step gets one share: calibrated on these two, and beside that"
         " on either alone, which then predicts the other. Here: CPU time, of one thread, by a product and a sum of"
-        " numpy's in the same rounds, of which a step gets another share;"
+        " numpy's that are measured in each round, of which a step gets another share;"
         " small networks are shown, not claimed, for their products are too small to be fast."
     )
     columns = ["step", "known", "reckoned", "reckoned / known"]
@@ -96,32 +95,9 @@ def _reckon(experiment: Experiment, rates: Rates, number_format: str = "fp32") -
 # -- here --------------------------------------------------------------------------------------------------------------
 
 
-class Product:
-    """As `processor_speed` measures it."""
-
-    def __init__(self) -> None:
-        self._left = np.ones((SIDE, SIDE), np.float32)
-        self._out = np.empty_like(self._left)
-        self.about: dict[str, float] = {"flops": 2 * SIDE**3}
-
-    def __call__(self) -> None:
-        np.matmul(self._left, self._left, out=self._out)
-
-
-class Sum:
-    def __init__(self) -> None:
-        self._term = np.ones(ADDED, np.float32)
-        self._total = np.ones_like(self._term)
-        self.about: dict[str, float] = {"bytes": 3 * self._term.nbytes}
-
-    def __call__(self) -> None:
-        np.add(self._total, self._term, out=self._total)
-
-
 def steps_here(section: ClaimSection, effort: Effort) -> dict[str, tuple[list[float], list[float]]]:
-    """CPU seconds of steps on one thread in each round, measured and by arithmetic from that round's product and sum.
-
-    CPU time of several threads counts waits too.
+    """CPU seconds of steps on one thread in each round, measured and by arithmetic, from what `oelm estimate` measures
+    of the processor, taken in that round. CPU time of several threads counts waits too.
     """
     gpt = steps.TINY if effort.quick else steps.MEDIUM.but(batch=1)
     bert = steps.TINY_BERT if effort.quick else steps.BERT_BASE
@@ -131,15 +107,22 @@ def steps_here(section: ClaimSection, effort: Effort) -> dict[str, tuple[list[fl
         "BERT-base, packed": (partial(steps.bert, bert, batches=1), steps.experiment("bert", bert, data=short)),
         "small GPT": (partial(steps.gpt, steps.SMALL), steps.experiment("gpt", steps.SMALL)),
     }
-    makes = {name: make for name, (make, _) in subjects.items()}
-    found = take_turns({**makes, "product": Product, "sum": Sum}, rounds=effort.rounds(ENOUGH), within=60, threads=1)
-    section.keep("steps", found)
-    product, summed = (found[name] for name in ("product", "sum"))
-    rates = [
-        processor_rates(ProcessorSpeed(product.about["flops"] / one, summed.about["bytes"] / other, cores=1))
-        for one, other in zip(product.seconds, summed.seconds, strict=True)
+    makes: dict[str, Make] = {name: make for name, (make, _) in subjects.items()}
+    rounds: list[tuple[Rates, dict[str, Measured]]] = []
+    with children({**makes, SPEED: None}, threads=1) as alive:
+        taking_turns = {name: alive[name] for name in makes}
+        for child in taking_turns.values():
+            child.ready()
+        for number in range(effort.rounds(ENOUGH) + 1):
+            rates = processor_rates(alive[SPEED].ask(Holder.call, measure_speed).of(1))
+            found = turns(taking_turns, rounds=1, warmup=0)
+            if number:  # the first warms up
+                rounds.append((rates, found))
+    section.raw["steps"] = [
+        {"rates": rates._asdict(), "seconds": {name: one.median for name, one in found.items()}}
+        for rates, found in rounds
     ]
     return {
-        name: (found[name].seconds, [_reckon(experiment, one) for one in rates])
+        name: ([found[name].median for _, found in rounds], [_reckon(experiment, rates) for rates, _ in rounds])
         for name, (_, experiment) in subjects.items()
     }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +18,8 @@ from benchmarks.flop_counter import count_both
 from oelm_core.bench.profile import profile_step
 from oelm_core.bench.report import BenchTable, Effort
 from oelm_core.bench.steps import Step, device, network
-from oelm_core.bench.turns import Make, Ratio, in_child, paired_ratio, take_turns
+from oelm_core.bench.turns import ENOUGH, Make, Measured, Ratio, in_child, take_turns
+from oelm_core.compare.distributions import t_quantile
 from oelm_core.formatting import percent, size
 from oelm_core.method import flops
 from oelm_core.method.flops import StepSizes
@@ -23,6 +27,7 @@ from oelm_core.method.freezing import freeze_model_parameters
 
 SHARE = 0.8
 LEFT_OUT = "gradients of Q and K"
+PROCESSES = ENOUGH
 LAYER_TOKENS = 512
 """Short steps take turns more often, which cancels more of a machine's drift."""
 
@@ -55,8 +60,8 @@ def freezing_claims(
     section.raw["work"] = {"counted": counted, "expected": expected, "ideal_ratio": limit}
     by_time, saved_time = _layers(section, sizes.but(batch=max(1, LAYER_TOKENS // sizes.length)), effort, layer)
     rows = [
-        ["a layer, limit by the time of the products that freezing leaves out", str(by_time)],
-        ["of that time saved", str(saved_time)],
+        ["a layer, limit by the time of the products that freezing leaves out", f"{by_time:.3f}x"],
+        ["saved of that time", str(saved_time)],
         ["whole step, arithmetic limit", f"{limit:.4f}x"],
         [f"a step of {step}, measured", str(whole)],
     ]
@@ -97,24 +102,22 @@ def work_table(counted: dict[str, dict[str, int]], sizes: StepSizes) -> BenchTab
     )
 
 
-def _layers(section: ClaimSection, sizes: StepSizes, effort: Effort, layer: Callable[..., Step]) -> tuple[Ratio, Ratio]:
+def _layers(section: ClaimSection, sizes: StepSizes, effort: Effort, layer: Callable[..., Step]) -> tuple[float, Ratio]:
     """Adds the claim about one layer. (what it can gain by the time of what is left out, the share of that it gains)
 
-    On one thread: more of them wait for each other, and CPU time would count the waiting. Two processes of each arm
-    add up to a round, so that a figure owes less to one process's luck.
+    On one thread: more of them wait for each other, and CPU time would count the waiting.
     """
     arms: dict[str, Make] = {"trained": partial(layer, sizes), "frozen": partial(layer, sizes, frozen=True)}
-    makes = {f"{arm} {number}": make for number in (1, 2) for arm, make in arms.items()}
+    makes = {f"{arm} {number}": make for number in range(PROCESSES) for arm, make in arms.items()}
     makes[LEFT_OUT] = partial(weight_gradients, sizes)
-    found = take_turns(makes, rounds=effort.rounds(150), within=45, threads=1, warmup=3)
+    found = take_turns(makes, rounds=effort.rounds(60), within=45, threads=1, warmup=3)
     section.keep("layers", found)
-    each = zip(*(found[name].seconds for name in makes), strict=True)
-    rounds = [(t1 + t2, f1 + f2, 2 * left_out) for t1, f1, t2, f2, left_out in each]
-    trained, frozen, left_out = (list(times) for times in zip(*rounds, strict=True))
-    measured, limit = paired_ratio(trained, frozen), layer_ratio(sizes)
+    trained, frozen = ([found[f"{arm} {number}"] for number in range(PROCESSES)] for arm in arms)
+    measured, limit = between_processes(trained, frozen), layer_ratio(sizes)
     share, wanted = (measured.value - 1) / (limit - 1), 1 + SHARE * (limit - 1)
-    by_time = paired_ratio(trained, [one - other for one, other in zip(trained, left_out, strict=True)])
     profile_step(section, "a layer", arms["trained"], "Where a layer's time goes")
+    part = found[LEFT_OUT].median / statistics.fmean(one.median for one in trained)
+    by_time = 1 / (1 - part)
     above = measured.value > limit
     section.claim_ratio(
         f"{section.name}: a layer with frozen Q/K on {sizes.tokens} tokens, forward and backward, one thread",
@@ -123,11 +126,30 @@ def _layers(section: ClaimSection, sizes: StepSizes, effort: Effort, layer: Call
         at_least=wanted,
         remark="above what products alone can save" if above else f"{100 * share:.0f} % of the saving",
         impossible_above=limit,
-        why="the ideal counts matrix products as if nothing else took time, and all of them as equally fast. The"
-        f" products that freezing leaves out, alone and in the same rounds, take so much that leaving them out can"
-        f" bring {by_time}.",
+        why="the ideal counts matrix products as if nothing else took time, and all of them as equally fast. Those that"
+        f" freezing leaves out take {percent(part, 1)} of a layer's time when measured alone: without them it can be"
+        f" {by_time:.3f}x as fast.",
     )
-    return by_time, paired_ratio([one - other for one, other in zip(trained, frozen, strict=True)], left_out)
+    saved = {end: (1 - 1 / getattr(measured, end)) / part for end in ("value", "low", "high")}
+    return by_time, replace(measured, **saved)
+
+
+def between_processes(others: Sequence[Measured], ours: Sequence[Measured]) -> Ratio:
+    """How many times as fast `ours` are, by the median of each process.
+
+    Processes of one kind differ for good (where their memory lies), so the interval is by them and not by rounds: of
+    Student's t over the logs. Medians, since single steps of a shared machine vary by more than the saving.
+
+    >>> fast, slow = ([Measured("", cpu=[one]) for one in times] for times in ([1.0, 1.0], [1.99, 2.01]))
+    >>> str(between_processes(slow, fast))
+    '2.000x (1.957 to 2.043 in 2 processes of each)'
+    """
+    logs = [[math.log(one.median) for one in each] for each in (others, ours)]
+    value = statistics.fmean(logs[0]) - statistics.fmean(logs[1])
+    error = math.sqrt(sum(statistics.variance(each) / len(each) for each in logs))
+    side = t_quantile(0.975, sum(len(each) - 1 for each in logs)) * error
+    middle, low, high = (math.exp(value + by) for by in (0, -side, side))
+    return Ratio(middle, low, high, min(map(len, logs)), each="processes of each")
 
 
 def weight_gradients(sizes: StepSizes) -> Calls:

@@ -97,6 +97,8 @@ class Ratio:
     high: float
     rounds: int
     unit: str = "x"
+    each: str = "rounds"
+    """What `rounds` counts, where it is something else that was repeated."""
 
     def __str__(self) -> str:
         digits = ".4g" if self.unit.startswith(" ") else ".3f"  # a quantity, or a ratio
@@ -104,8 +106,8 @@ class Ratio:
         if self.rounds == 1:
             return f"{value}{self.unit}, once"
         if self.rounds < ENOUGH:
-            return f"{value}{self.unit} ({low} to {high} in {self.rounds} rounds)"
-        return f"{value}{self.unit} [{low}, {high}] in {self.rounds} rounds"
+            return f"{value}{self.unit} ({low} to {high} in {self.rounds} {self.each})"
+        return f"{value}{self.unit} [{low}, {high}] in {self.rounds} {self.each}"
 
 
 def ratio(found: Mapping[str, Measured], other: str, ours: str) -> Ratio:

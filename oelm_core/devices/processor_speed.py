@@ -33,6 +33,11 @@ class ProcessorSpeed(NamedTuple):
 @functools.cache
 def processor_speed() -> ProcessorSpeed:
     """Of the cores that this process may use, measured once a process."""
+    return measure_speed()
+
+
+def measure_speed() -> ProcessorSpeed:
+    """The same, measured now."""
     import numpy as np
 
     count = len(os.sched_getaffinity(0))

@@ -19,7 +19,7 @@ from benchmarks.scaling import slope
 from oelm_core.bench.report import SUBJECTS, BenchSection, BenchTable, Effort, choose, measure
 from oelm_core.bench.steps import Gemm
 from oelm_core.bench.subjects import overhead
-from oelm_core.bench.turns import ENOUGH, bootstrap, children, in_child, paired_ratio, take_turns, turns
+from oelm_core.bench.turns import ENOUGH, Ratio, bootstrap, children, in_child, paired_ratio, take_turns, turns
 from oelm_core.errors import BadInput, LabError
 from oelm_core.runs.schema import MetricLine
 
@@ -108,6 +108,33 @@ def test_overhead_is_what_lies_between_the_steps() -> None:
 def test_overhead_of_too_short_a_run_is_not_guessed() -> None:
     with pytest.raises(LabError, match="too few"):
         overhead([MetricLine(1, "train", 1.0, {"step_time": 0.1})])
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "words"),
+    [
+        (Ratio(1.05, 1.04, 1.06, 20), "met", ""),
+        (Ratio(1.02, 1.01, 1.03, 20), "short", "the profile says so"),
+        (Ratio(1.05, 1.02, 1.08, 20), "cannot tell", "telling it from 1.040 takes about 360 rounds."),
+        (
+            Ratio(1.05, 1.02, 1.08, 20, each="processes"),
+            "cannot tell",
+            "telling it from 1.040 takes about 360 processes.",
+        ),
+        (Ratio(1.05, 1.02, 1.08, 4), "cannot tell", "the range of 4 rounds holds the target; an interval needs 6."),
+        (Ratio(1.05, 1.05, 1.05, 1), "cannot tell", "one round says nothing of its noise; an interval needs 6."),
+        (Ratio(1.11, 1.09, 1.13, 20), "cannot tell", "it lies above what arithmetic allows: something else differed"),
+        (Ratio(1.09, 1.07, 1.11, 20), "cannot tell", "but its middle lies above what arithmetic allows"),
+    ],
+)
+def test_a_ratio_is_met_or_short_only_where_its_whole_interval_is_and_arithmetic_allows_it(
+    found: Ratio, verdict: str, words: str
+) -> None:
+    section = section_with()
+    section.claim_ratio("a layer", "1.04x", found, at_least=1.04, impossible_above=1.08, why="the profile says so")
+    [claim] = section.claims
+    assert claim.verdict == verdict
+    assert words in claim.why
 
 
 def section_with(*claims: SpeedClaim) -> ClaimSection:
