@@ -88,10 +88,17 @@ class MiniSlurm:
         self._end(f"slurmd-{node}", signal.SIGKILL)
 
     def replace_node(self, node: str) -> None:
-        """The administrator has seen it, and it is back."""
+        """The administrator has seen it, and it is back, once nothing of a lost start is left that would end a new one:
+        neither words still on their way to the node, nor what Slurm took back in the same second."""
         self.call("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test", check=True)
+        down = time.time()
+        self.wait_until(lambda: time.time() > int(down) + 2 and self._has_said_all(), "silence")
         self._start_node(node)
         self.call("scontrol", "update", f"NodeName={node}", "State=RESUME")  # it may be back by itself
+
+    def _has_said_all(self) -> bool:
+        said = dict(line.split(":", 1) for line in self.call("sdiag").splitlines() if line.startswith("Agent "))
+        return {int(said[what]) for what in ("Agent queue size", "Agent count")} == {0}
 
     def _start_node(self, node: str) -> None:
         self._spawn(f"slurmd-{node}", ["slurmd", "-D", "-N", node])
