@@ -74,8 +74,8 @@ def test_a_lost_node_is_named_and_the_run_goes_on_elsewhere_from_its_checkpoint(
     lab: SlurmLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STAND_IN_STEP", "0.05")
-    whole = lab.start(60, "extra=--nodelist=alpha", device="cpu")
-    run = lab.start(60, "cpus=1", nodes=2, device="cpu")
+    whole = lab.start(120, "extra=--nodelist=alpha", device="cpu")
+    run = lab.start(120, "cpus=1", nodes=2, device="cpu")  # five seconds left at the kill, which looks at every process
     lab.reaches(run, 12)
     lab.cluster.kill_node("beta")
     lab.until(lambda: (run.read(RunState) or RunState(state="")).state == "queued", run)
