@@ -7,13 +7,11 @@ Attention: torch's CPU kernel gives up when `dropout_p > 0` and keeps three `[ba
 backward pass. Ours walks over blocks of queries that fit the cache, looks only at keys up to the block's end, keeps one
 byte per logit (what was dropped) and recomputes the rest. `docs/performance.md` says what it buys.
 
-With several threads each has rows or heads, or pieces of a draw, of its own. What is dropped does not depend on how
-many there are.
+With several threads each has pieces of a draw of its own. What is dropped does not depend on how many there are.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -22,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oelm_core.models.threads import on_all_threads, own_threads
+from oelm_core.models.threads import on_all_threads
 
 BLOCK = 64
 """Queries per block of attention: `[heads, 64, 512]` logits are 1 MB, about what a core's cache holds."""
@@ -161,18 +159,6 @@ def _probabilities(q: Tensor, k: Tensor, bias: Tensor | None, future: Tensor, st
     return torch.softmax(logits, dim=-1)
 
 
-def _shares(batch: int, heads: int) -> list[tuple[int, slice]]:
-    """(row, its heads) that one thread works through alone: whole rows where they go round, else some of the heads."""
-    threads = own_threads()
-    parts = 1 if batch % threads == 0 else min(threads, heads)
-    return [(row, some) for row in range(batch) for some in _cut(heads, parts)]
-
-
-def _cut(heads: int, parts: int) -> list[slice]:
-    cuts = [heads * part // parts for part in range(parts + 1)]
-    return [slice(*cut) for cut in itertools.pairwise(cuts)]
-
-
 class _DropoutAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
@@ -189,16 +175,11 @@ class _DropoutAttention(torch.autograd.Function):
             start, end = blocks[place % len(blocks)]
             survivors[place] = _survivors((heads, end - start, end), dropout, seeds[place])
 
-        def mix(part: tuple[int, slice]) -> None:
-            b, some = part
-            q, k, v = scaled[b, some], key[b, some], value[b, some]
-            masks = survivors[b * len(blocks) :]
-            for (start, end), keep in zip(blocks, masks, strict=False):
-                p = _probabilities(q, k, _of_heads(bias, some), future, start, end).mul_(keep[some].float())
-                out[b, some, start:end] = torch.bmm(p, v[:, :end])
-
         on_all_threads(draw, range(len(seeds)))
-        on_all_threads(mix, _shares(batch, heads))
+        for b, (q, k, v) in enumerate(zip(scaled, key, value, strict=True)):
+            for (start, end), keep in zip(blocks, survivors[b * len(blocks) :], strict=False):
+                p = _probabilities(q, k, bias, future, start, end).mul_(keep.float())
+                out[b, :, start:end] = torch.bmm(p, v[:, :end])
         out /= share
         ctx.save_for_backward(scaled, key, value, bias, *survivors)
         ctx.share = share
@@ -212,35 +193,20 @@ class _DropoutAttention(torch.autograd.Function):
         d_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[3] else None
         blocks, future = _blocks(length), _future()
 
-        def mix(part: tuple[int, slice]) -> None:
-            b, some = part
-            q, k, v = scaled[b, some], key[b, some], value[b, some]
-            d_out = (grads[0][b, some] / ctx.share).contiguous()
+        for b, (q, k, v) in enumerate(zip(scaled, key, value, strict=True)):
+            d_out = (grads[0][b] / ctx.share).contiguous()
             d_k, d_v = torch.zeros_like(k), torch.zeros_like(v)
             for (start, end), survived in zip(blocks, survivors[b * len(blocks) :], strict=False):
-                keep = survived[some].float()
-                p = _probabilities(q, k, _of_heads(bias, some), future, start, end)
+                keep = survived.float()
+                p = _probabilities(q, k, bias, future, start, end)
                 block_out = d_out[:, start:end]
                 d_p = torch.bmm(block_out, v[:, :end].transpose(1, 2)).mul_(keep)
                 d_logits = torch._softmax_backward_data(d_p, p, -1, p.dtype)
                 # Not baddbmm_: into a slice it multiplies head by head, a quarter slower over all.
                 d_v[:, :end] += torch.bmm(p.mul_(keep).transpose(1, 2), block_out)
-                d_query[b, some, start:end] = torch.bmm(d_logits, k[:, :end])
+                d_query[b, :, start:end] = torch.bmm(d_logits, k[:, :end])
                 d_k[:, :end] += torch.bmm(d_logits.transpose(1, 2), q[:, start:end])
                 if d_bias is not None:
-                    d_bias[0, some, start:end, :end] += d_logits
-            d_key[b, some], d_value[b, some] = d_k, d_v
-
-        def mix_rows(some: slice) -> None:
-            for row in range(batch):
-                mix((row, some))
-
-        if d_bias is None:
-            on_all_threads(mix, _shares(batch, heads))
-        else:  # rows add to one bias: no two threads may have the same heads
-            on_all_threads(mix_rows, _cut(heads, min(own_threads(), heads)))
+                    d_bias[0, :, start:end, :end] += d_logits
+            d_key[b], d_value[b] = d_k, d_v
         return d_query.mul_(width**-0.5), d_key, d_value, d_bias, None
-
-
-def _of_heads(bias: Tensor | None, some: slice) -> Tensor | None:
-    return None if bias is None else bias[:, some]

@@ -1,7 +1,7 @@
-"""Work shared out among torch's threads in whole pieces, each done by one thread from beginning to end.
+"""Work of numpy's shared out among as many threads as torch has.
 
-torch shares every single product among all threads, which wait for one another at each: for many small ones that costs
-more than it brings, and on a busy machine all wait for a thread that has no core.
+Not torch's own: it shares that out itself, and threads of Python that hand it small pieces wait for the interpreter
+more than they gain (a demo-sized step was an eighth slower so).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _mine = threading.local()
 
 def on_all_threads(work: Callable[[Unit], None], units: Sequence[Unit]) -> None:
     """Does the work for every unit; each is done by one thread alone, which takes the next one when it is through."""
-    threads = own_threads()
+    # More threads than cores would only take turns.
+    threads = 1 if hasattr(_mine, "shared") else min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
     if min(threads, len(units)) <= 1:
         for unit in units:
             work(unit)
@@ -31,30 +32,7 @@ def on_all_threads(work: Callable[[Unit], None], units: Sequence[Unit]) -> None:
         pass
 
 
-def own_threads() -> int:
-    """As many as torch has, but no more than there are cores: more of them would only take turns."""
-    return 1 if hasattr(_mine, "shared") else min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
-
-
 @functools.lru_cache(maxsize=1)
 def _pool(_process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads whose own products take one thread each. A process that was forked needs others."""
-    started, before = threading.Barrier(threads + 1), torch.get_num_threads()
-
-    def begin() -> None:
-        _mine.shared = True
-        torch.get_num_threads()  # the first look takes over the process's number, and would undo the next line
-        torch.set_num_threads(1)  # this thread's own: OpenMP keeps the number for each
-        torch.set_grad_enabled(False)
-        started.wait()
-
-    pool = ThreadPoolExecutor(threads, "share", begin)
-    try:
-        for _ in range(threads):
-            pool.submit(int)
-    except RuntimeError:  # no more threads are to be had: those that wait here must not wait for ever
-        started.abort()
-        raise
-    started.wait()
-    torch.set_num_threads(before)  # for threads that begin later; ours has it still
-    return pool
+    """A process that was forked needs others."""
+    return ThreadPoolExecutor(threads, "share", lambda: setattr(_mine, "shared", True))
