@@ -12,6 +12,7 @@ With several threads each has pieces of a draw of its own. What is dropped does 
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -24,6 +25,8 @@ from oelm_core.models.threads import on_all_threads
 
 BLOCK = 64
 """Queries per block of attention: `[heads, 64, 512]` logits are 1 MB, about what a core's cache holds."""
+LOGITS = 1 << 18
+"""So many at a time: of several rows where a row has fewer, since each product has threads wait for one another."""
 PIECE = 1 << 18
 """Numbers that are drawn from one seed; more are drawn in pieces, by as many threads as there are."""
 
@@ -143,16 +146,21 @@ def _blocks(length: int) -> list[tuple[int, int]]:
     return [(start, min(start + BLOCK, length)) for start in range(0, length, BLOCK)]
 
 
+def _row_groups(batch: int, heads: int, length: int) -> list[slice]:
+    rows = max(1, LOGITS // (heads * BLOCK * length))
+    return [slice(row, min(row + rows, batch)) for row in range(0, batch, rows)]
+
+
 def _future() -> Tensor:
     """-inf where a key lies after its query, `[BLOCK, BLOCK]`: adding it is cheaper than filling by a mask."""
     return torch.full((BLOCK, BLOCK), float("-inf")).triu(1)
 
 
 def _probabilities(q: Tensor, k: Tensor, bias: Tensor | None, future: Tensor, start: int, end: int) -> Tensor:
-    """Attention weights `[H, end - start, end]` of one block of (scaled) queries, none on the future."""
+    """Attention weights `[rows * H, end - start, end]` of one block of (scaled) queries, none on the future."""
     logits = torch.bmm(q[:, start:end], k[:, :end].transpose(1, 2))
     if bias is not None:
-        logits.add_(bias[0, :, start:end, :end])
+        logits.unflatten(0, (-1, bias.shape[1])).add_(bias[0, :, start:end, :end])
     else:
         size = end - start
         logits[..., start:end].add_(future[:size, :size])
@@ -166,20 +174,22 @@ class _DropoutAttention(torch.autograd.Function):
         out = torch.empty(batch, length, heads, width).transpose(1, 2)
         scaled = torch.mul(query, width**-0.5, out=torch.empty(query.shape))
         key, value = key.contiguous(), value.contiguous()
-        blocks, future = _blocks(length), _future()
-        seeds = [_seed() for _ in range(batch * len(blocks))]  # row by row, block by block
-        survivors = [torch.empty(0)] * len(seeds)
+        blocks, groups, future = _blocks(length), _row_groups(batch, heads, length), _future()
+        places = list(itertools.product(groups, blocks))
+        seeds = [_seed() for _ in places]
+        survivors = [torch.empty(0)] * len(places)
         share = _share(dropout)
 
         def draw(place: int) -> None:
-            start, end = blocks[place % len(blocks)]
-            survivors[place] = _survivors((heads, end - start, end), dropout, seeds[place])
+            rows, (start, end) = places[place]
+            shape = ((rows.stop - rows.start) * heads, end - start, end)
+            survivors[place] = _survivors(shape, dropout, seeds[place])
 
-        on_all_threads(draw, range(len(seeds)))
-        for b, (q, k, v) in enumerate(zip(scaled, key, value, strict=True)):
-            for (start, end), keep in zip(blocks, survivors[b * len(blocks) :], strict=False):
-                p = _probabilities(q, k, bias, future, start, end).mul_(keep.float())
-                out[b, :, start:end] = torch.bmm(p, v[:, :end])
+        on_all_threads(draw, range(len(places)))
+        for (rows, (start, end)), keep in zip(places, survivors, strict=True):
+            q, k, v = (x[rows].flatten(0, 1) for x in (scaled, key, value))
+            p = _probabilities(q, k, bias, future, start, end).mul_(keep.float())
+            out[rows, :, start:end] = torch.bmm(p, v[:, :end]).unflatten(0, (-1, heads))
         out /= share
         ctx.save_for_backward(scaled, key, value, bias, *survivors)
         ctx.share = share
@@ -191,12 +201,12 @@ class _DropoutAttention(torch.autograd.Function):
         batch, heads, length, width = scaled.shape
         d_query, d_key, d_value = (torch.empty(batch, length, heads, width).transpose(1, 2) for _ in range(3))
         d_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[3] else None
-        blocks, future = _blocks(length), _future()
-
-        for b, (q, k, v) in enumerate(zip(scaled, key, value, strict=True)):
-            d_out = (grads[0][b] / ctx.share).contiguous()
+        blocks, future, kept_here = _blocks(length), _future(), iter(survivors)
+        for rows in _row_groups(batch, heads, length):
+            q, k, v = (x[rows].flatten(0, 1) for x in (scaled, key, value))
+            d_out = (grads[0][rows] / ctx.share).flatten(0, 1).contiguous()
             d_k, d_v = torch.zeros_like(k), torch.zeros_like(v)
-            for (start, end), survived in zip(blocks, survivors[b * len(blocks) :], strict=False):
+            for (start, end), survived in zip(blocks, kept_here, strict=False):
                 keep = survived.float()
                 p = _probabilities(q, k, bias, future, start, end)
                 block_out = d_out[:, start:end]
@@ -204,9 +214,9 @@ class _DropoutAttention(torch.autograd.Function):
                 d_logits = torch._softmax_backward_data(d_p, p, -1, p.dtype)
                 # Not baddbmm_: into a slice it multiplies head by head, a quarter slower over all.
                 d_v[:, :end] += torch.bmm(p.mul_(keep).transpose(1, 2), block_out)
-                d_query[b, :, start:end] = torch.bmm(d_logits, k[:, :end])
+                d_query[rows, :, start:end] = torch.bmm(d_logits, k[:, :end]).unflatten(0, (-1, heads))
                 d_k[:, :end] += torch.bmm(d_logits.transpose(1, 2), q[:, start:end])
                 if d_bias is not None:
-                    d_bias[0, :, start:end, :end] += d_logits
-            d_key[b], d_value[b] = d_k, d_v
+                    d_bias[0, :, start:end, :end] += d_logits.unflatten(0, (-1, heads)).sum(0)
+            d_key[rows], d_value[rows] = (x.unflatten(0, (-1, heads)) for x in (d_k, d_v))
         return d_query.mul_(width**-0.5), d_key, d_value, d_bias, None

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from oelm_core.models import dropout
 from oelm_core.models.dropout import PIECE, Dropout, dropout_attention, dropout_attention_usable, kept
 from oelm_core.models.loss import IGNORED, chunk_size, chunked_cross_entropy, linear_cross_entropy
 from oelm_core.models.threads import on_all_threads
@@ -84,7 +85,11 @@ def causal_bias(length: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("length", [5, 128, 300])
 @pytest.mark.parametrize("with_bias", [False, True], ids=["plain", "bias"])
-def test_attention_in_blocks_equals_sdpa_when_next_to_nothing_is_dropped(length: int, with_bias: bool) -> None:
+@pytest.mark.parametrize("at_once", [1, dropout.LOGITS], ids=["row by row", "rows together"])
+def test_attention_in_blocks_equals_sdpa_when_next_to_nothing_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, length: int, with_bias: bool, at_once: int
+) -> None:
+    monkeypatch.setattr(dropout, "LOGITS", at_once)
     q, k, v = heads(length)
     bias = causal_bias(length) if with_bias else None
     out = dropout_attention(q, k, v, bias, 1e-9)
@@ -206,9 +211,9 @@ def test_it_is_used_only_where_it_is_the_same_thing() -> None:
 
 def test_cheap_dropout_drops_the_same_numbers_forward_and_backward() -> None:
     torch.manual_seed(0)
-    dropout = Dropout(0.25)
+    quarter = Dropout(0.25)
     x = torch.ones(300, 200, requires_grad=True)
-    out = dropout(x)
+    out = quarter(x)
     out.sum().backward()
     assert torch.equal(x.grad, out.detach())  # both are 0 or 1 / share
     assert sorted(set(out.detach().flatten().tolist())) == pytest.approx([0.0, 1 / 0.75])
