@@ -58,9 +58,9 @@ def measure(effort: Effort) -> ClaimSection:
         trained, frozen = found[AMP], found[AMP_FROZEN]
         note += (
             f" Frozen Q/K spare BERT in amp {trained.launches - frozen.launches} launches and"
-            f" {(trained.bytes_moved - frozen.bytes_moved) / 1e9:.2f} GB a step: they are cast once a run, have no"
-            " gradient and no moments. Their fp32 weights stay on the card unread, for evaluations and checkpoints:"
-            f" {size(KEPT)}, which is all that doing without them would save."
+            f" {(trained.bytes_moved - frozen.bytes_moved) / 1e9:.2f} GB a step: they have no gradient and no moments,"
+            " and are left out of the one launch that casts the others, once a step. Their fp32 weights stay on the"
+            f" card unread, for evaluations and checkpoints: {size(KEPT)}, all that doing without them would save."
         )
     columns = ["step", "format", "launches", "of them casts", "waits of the host", "bytes moved"]
     section.tables.append(BenchTable("An optimiser step", columns, rows, note))

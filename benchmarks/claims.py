@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from oelm_core.bench.report import BenchReport, BenchSection, BenchTable
-from oelm_core.bench.turns import ENOUGH, Ratio
+from oelm_core.bench.turns import Ratio
 
 PAGE_HEAD = """\
 # Performance, as measured
@@ -22,10 +22,10 @@ How it is measured: variants of one comparison have the same sizes, batch, dropo
 lives in its own process; one runs at a time, in turns, the order turned round every round. The first steps are
 dropped. Time is the CPU time of all threads on a CPU (so that other people's load weighs little) and device events on
 a GPU; wall time stands beside it. Figures are medians; a ratio is taken round by round and has the 95 % bootstrap
-interval of its median, or, from fewer than six rounds, the least and the greatest of them, and says how many rounds
-those were; so has any other figure that was measured several times. It is *met* or *short* only where its whole
-interval is, and never above what arithmetic allows; else this machine *cannot tell*, and a line below the table says
-why, or how many rounds would.
+interval of its median, or, from fewer than six rounds, Student's of their mean, and says how many rounds those were; so
+has any other figure that was measured several times. It is *met* or *short* only where its whole interval is, and never
+above what arithmetic allows; what was looked at once, only where a third more or less would change nothing. Else this
+machine *cannot tell*, and a line below the table says why, or how many rounds would.
 """
 IMPOSSIBLE = "it lies above what arithmetic allows: something else differed between the two."
 ABOVE = "its whole interval reaches the target; but its middle lies above what arithmetic allows, which is noise."
@@ -102,9 +102,7 @@ def power(found: Ratio, target: float) -> str:
     "from 1.100 to the interval's end it is 0.100; four times in five, telling it from 1.050 takes about 200 rounds."
     """
     if found.rounds == 1:
-        return f"one round says nothing of its noise; an interval needs {ENOUGH}."
-    if found.rounds < ENOUGH:
-        return f"the range of {found.rounds} {found.each} holds the target; an interval needs {ENOUGH}."
+        return "one round says nothing of its noise."
     side, apart = found.value - found.low if found.value > target else found.high - found.value, found.value - target
     rounds = 2 * found.rounds * (side / apart) ** 2 if apart else math.inf
     takes = f"about {rounds:,.0f}" if rounds < 100_000 else "more than 100,000"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from benchmarks.claims import ClaimSection
 from oelm_core.bench import steps
 from oelm_core.bench.report import BenchTable, Effort
-from oelm_core.bench.turns import ENOUGH, Holder, Make, Measured, children, over_rounds, turns
+from oelm_core.bench.turns import ENOUGH, Make, Measured, children, over_rounds, turns
 from oelm_core.config import Experiment, override
 from oelm_core.config.catalogue import SHIPPED, load_folders
 from oelm_core.devices.data_sheets import format_on, named_sheet
@@ -19,7 +19,6 @@ from oelm_core.roofline import REACHED, Rates, card_rates, processor_rates, time
 from oelm_core.step_work import work_of
 
 WITHIN = 0.25
-SPEED = "what the processor can do"
 
 
 class PublishedTime(NamedTuple):
@@ -61,8 +60,8 @@ def measure(effort: Effort) -> ClaimSection:
             )
     note = (
         "Published: by the card's data sheet, of which a step gets one share: calibrated on these two, and beside that"
-        " on either alone, which then predicts the other. Here: CPU time, of one thread, by a product and a sum of"
-        " numpy's that are measured in each round, of which a step gets another share;"
+        " on either alone, which then predicts the other. Here: wall clock, by a product and a sum of numpy's that one"
+        f" thread makes in each round, times {effort.threads} threads, of which a step gets another share;"
         " small networks are shown, not claimed, for their products are too small to be fast."
     )
     columns = ["step", "known", "reckoned", "reckoned / known"]
@@ -96,9 +95,8 @@ def _reckon(experiment: Experiment, rates: Rates, number_format: str = "fp32") -
 
 
 def steps_here(section: ClaimSection, effort: Effort) -> dict[str, tuple[list[float], list[float]]]:
-    """CPU seconds of steps on one thread in each round, measured and by arithmetic, from what `oelm estimate` measures
-    of the processor, taken in that round. CPU time of several threads counts waits too.
-    """
+    """Wall seconds of steps in each round, measured and by arithmetic, from what `oelm estimate` measures of the
+    processor, taken in that round."""
     gpt = steps.TINY if effort.quick else steps.MEDIUM.but(batch=1)
     bert = steps.TINY_BERT if effort.quick else steps.BERT_BASE
     short = {"name": "sst2"}  # 13 tokens a sentence, as the measured ones have
@@ -109,20 +107,19 @@ def steps_here(section: ClaimSection, effort: Effort) -> dict[str, tuple[list[fl
     }
     makes: dict[str, Make] = {name: make for name, (make, _) in subjects.items()}
     rounds: list[tuple[Rates, dict[str, Measured]]] = []
-    with children({**makes, SPEED: None}, threads=1) as alive:
-        taking_turns = {name: alive[name] for name in makes}
-        for child in taking_turns.values():
+    with children(makes, effort.threads) as alive:
+        for child in alive.values():
             child.ready()
         for number in range(effort.rounds(ENOUGH) + 1):
-            rates = processor_rates(alive[SPEED].ask(Holder.call, measure_speed).of(1))
-            found = turns(taking_turns, rounds=1, warmup=0)
+            rates = processor_rates(measure_speed().of(effort.threads))
+            found = turns(alive, rounds=1, warmup=0)
             if number:  # the first warms up
                 rounds.append((rates, found))
     section.raw["steps"] = [
-        {"rates": rates._asdict(), "seconds": {name: one.median for name, one in found.items()}}
+        {"rates": rates._asdict(), "seconds": {name: one.median_wall for name, one in found.items()}}
         for rates, found in rounds
     ]
     return {
-        name: ([found[name].median for _, found in rounds], [_reckon(experiment, rates) for rates, _ in rounds])
+        name: ([found[name].median_wall for _, found in rounds], [_reckon(experiment, rates) for rates, _ in rounds])
         for name, (_, experiment) in subjects.items()
     }

@@ -110,7 +110,7 @@ def _layers(section: ClaimSection, sizes: StepSizes, effort: Effort, layer: Call
     arms: dict[str, Make] = {"trained": partial(layer, sizes), "frozen": partial(layer, sizes, frozen=True)}
     makes = {f"{arm} {number}": make for number in range(PROCESSES) for arm, make in arms.items()}
     makes[LEFT_OUT] = partial(weight_gradients, sizes)
-    found = take_turns(makes, rounds=effort.rounds(60), within=45, threads=1, warmup=3)
+    found = take_turns(makes, rounds=effort.rounds(60), within=35, threads=1, warmup=3)
     section.keep("layers", found)
     trained, frozen = ([found[f"{arm} {number}"] for number in range(PROCESSES)] for arm in arms)
     measured, limit = between_processes(trained, frozen), layer_ratio(sizes)
@@ -142,7 +142,7 @@ def between_processes(others: Sequence[Measured], ours: Sequence[Measured]) -> R
 
     >>> fast, slow = ([Measured("", cpu=[one]) for one in times] for times in ([1.0, 1.0], [1.99, 2.01]))
     >>> str(between_processes(slow, fast))
-    '2.000x (1.957 to 2.043 in 2 processes of each)'
+    '2.000x [1.957, 2.043] in 2 processes of each'
     """
     logs = [[math.log(one.median) for one in each] for each in (others, ours)]
     value = statistics.fmean(logs[0]) - statistics.fmean(logs[1])

@@ -45,6 +45,8 @@ LIBRARIES = "import msgspec, numpy, pydantic, rich.table, typer"
 MOST = 1.0
 """Seconds that `oelm runs` of ten thousand may take when nothing changed."""
 MOST_OF_SIX = 0.8
+TICK, NONE = 0.001, 0.01
+"""The least that a cost and an order of growth are taken for."""
 NOISE = 0.15
 """What an order of growth may be above 1."""
 
@@ -71,8 +73,9 @@ class Cost:
 
 def measure(effort: Effort) -> ClaimSection:
     section = ClaimSection("runs", "Thousands of runs")
-    sizes = (30, 300) if effort.quick else (1_000, 10_000)
-    found = {size: _listed(size, effort.rounds(ENOUGH)) for size in sizes}
+    sizes = (30, 300) if effort.quick else (2_500, 10_000)
+    empty, *listed = (_listed(size, effort.rounds(2 * ENOUGH)) for size in (0, *sizes))
+    found = dict(zip(sizes, listed, strict=True))
     rows = [[name, *(found[size][name].text for size in sizes)] for name in found[sizes[0]]]
     note = "CPU time of the whole command, with starting Python; the median where it was called more than once."
     section.tables.append(BenchTable("Listing and exporting", ["command", *map(count, sizes)], rows, note))
@@ -83,7 +86,8 @@ def measure(effort: Effort) -> ClaimSection:
         at_most=MOST,
     )
     for name in found[sizes[0]]:
-        _growth(section, f"{name} against the number of runs", {size: found[size][name] for size in sizes})
+        costs = {size: found[size][name] for size in sizes}
+        _growth(section, f"{name} against the number of runs", costs, empty[name].seconds)
     _compare(section, effort)
     section.raw["listed"] = {
         size: {name: asdict(cost) for name, cost in costs.items()} for size, costs in found.items()
@@ -95,9 +99,9 @@ def _listed(size: int, rounds: int) -> dict[str, Cost]:
     with _Home() as home:
         write_runs(home.path, size)
         first = "oelm runs, the first time"
-        costs = {first: _together(home.cost_anew(LISTED["oelm runs"]) for _ in range(rounds))}
+        costs = {first: _together(home.cost_anew(LISTED["oelm runs"]) for _ in range(rounds // 2))}
         for name, arguments in LISTED.items():
-            costs[name] = home.cost(arguments, 2 if name == "oelm export --all" else rounds)  # 10 s each
+            costs[name] = home.cost(arguments, 3 if name == "oelm export --all" else rounds)  # 10 s each
     return costs
 
 
@@ -112,7 +116,7 @@ def _compare(section: ClaimSection, effort: Effort) -> None:
     for size in sizes:
         with _Home() as home:
             _write_study(home.path / "runs", size)
-            found[size] = home.cost(["compare", "--all"], effort.rounds(2 * ENOUGH if size == sizes[0] else 3))
+            found[size] = home.cost(["compare", "--all"], effort.rounds(2 * ENOUGH))
     rows = [[count(size), *cost.text.split(", ")] for size, cost in found.items()]
     section.tables.append(BenchTable("oelm compare of two arms", ["runs", "CPU time", "memory"], rows))
     with _Home() as home:
@@ -125,14 +129,17 @@ def _compare(section: ClaimSection, effort: Effort) -> None:
         why=f"loading the libraries alone takes {measured_time(libraries)} of it ({LIBRARIES.partition(' ')[2]}).",
     )
     if len(sizes) > 2:
-        _growth(section, f"oelm compare, {sizes[1]} to {sizes[-1]} runs", {size: found[size] for size in sizes[1:]})
+        more = {size - sizes[0]: found[size] for size in sizes[1:]}
+        _growth(section, f"oelm compare, {sizes[1]} to {sizes[-1]} runs", more, found[sizes[0]].seconds)
     section.raw["compare"] = {size: asdict(cost) for size, cost in found.items()}
 
 
-def _growth(section: ClaimSection, what: str, costs: dict[int, Cost]) -> None:
-    """Of one command: an order of growth for each call of it among few runs and one among many."""
+def _growth(section: ClaimSection, what: str, costs: dict[int, Cost], without: float) -> None:
+    """Of one command: an order of growth for each call of it among few runs and one among many, without what it takes
+    to start, which would hide the growth."""
     calls = zip(*(cost.calls for cost in costs.values()), strict=True)
-    order = over_rounds([slope([*costs], seconds) for seconds in calls], unit="")
+    orders = [slope([*costs], [max(one - without, TICK) for one in seconds]) for seconds in calls]
+    order = over_rounds([max(one, NONE) for one in orders], unit="")
     section.claim_ratio(what, f"order at most 1 (+ {NOISE:g} for noise)", order, at_most=1 + NOISE)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import re
 import resource
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.claims import ClaimSection
+from benchmarks.claims import ClaimSection, SpeedClaim
 from benchmarks.screen_load import POINTS, LiveRuns, Moving, large_log, long_line, many_points, write_runs
 from benchmarks.screen_terminal import ROOT, TimedTerminal, terminal
 from oelm_core.bench.report import BenchTable, Effort
@@ -34,7 +35,8 @@ COMMANDS = {
     "oelm presets": ["-m", "oelm_tui", "presets"],
     "oelm runs": ["-m", "oelm_tui", "runs"],
 }
-APART = "On the shared machine this was built on, one look and another came out up to a third apart."
+APART = 4 / 3
+"""What one look and another came out apart at most, on the shared machine this was built on."""
 SHOWN_LINE = re.compile(rb"line (?:\x1b\[[\d;]*m)*(\d{9})")  # numbers have a colour
 
 
@@ -54,10 +56,17 @@ def measure(effort: Effort) -> ClaimSection:
         if one.target and len(one.looks) > 1:
             section.claim_ratio(what, target, one.found, at_most=one.target)
         elif one.target:
-            why = f"it rests on {one.rests_on}. {APART}"
-            section.claim(what, target, one.text, one.looks[0] <= one.target, why)
+            _claim_one_look(section, what, target, one)
     section.raw["screen"] = [asdict(one) for one in found]
     return section
+
+
+def _claim_one_look(section: ClaimSection, what: str, target: str, one: ScreenFigure) -> None:
+    """Met or short only where another look could not have said otherwise."""
+    look, at_most = one.looks[0], one.target or math.inf
+    sure = look * APART <= at_most or look > at_most * APART
+    why = f"it rests on {one.rests_on}, and another would come out up to a third away."
+    section.claims.append(SpeedClaim(what, target, one.text, look <= at_most if sure else None, why, not sure))
 
 
 def _start_up(section: ClaimSection, effort: Effort) -> None:
@@ -143,9 +152,8 @@ def screen_figures(quick: bool) -> list[ScreenFigure]:
 
     def filtered(home: Path, count: int, target: float) -> None:
         times = reading_times("filter", home)
-        keys = f"{len(times)} keys"
-        add(f"work of a key in the filter, {count:,} runs, median", [statistics.median(times)], "ms", target, keys)
-        add(f"work of a key in the filter, {count:,} runs, p95", [late(times)], "ms", rests_on=keys)
+        add(f"work of a key in the filter, {count:,} runs", times, "ms", target)
+        add(f"work of a key in the filter, {count:,} runs, p95", [late(times)], "ms", rests_on=f"{len(times)} keys")
 
     def large(home: Path) -> None:
         count = 300 if quick else 2_000

@@ -53,6 +53,8 @@ class Device:
     known_by: str
     sheet: DataSheet | None = None
     """None for a processor."""
+    by_runs: bool = False
+    """Whether earlier runs of the very preset gave the rates."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Together:
 @dataclass(frozen=True)
 class ArmForecast:
     qk: str
-    """trained or frozen."""
+    """trained, frozen, or `own`: as the preset has them, where that is neither."""
     step_seconds: float
     held_by: str
     """products, memory or launches: what takes longest."""
@@ -93,7 +95,7 @@ class Forecast:
     """Of a step."""
     own_batch: int
     own_qk: str
-    """trained or frozen: which of the arms the preset itself is."""
+    """Which of the arms the preset itself is."""
     arms: tuple[ArmForecast, ...]
     measured: float | None = None
     """Seconds of a step of this preset in earlier runs on this very processor, or on such a card."""
@@ -117,10 +119,11 @@ def forecast(
     device = find_device(experiment, card, runs, proofs, cards_here, speed)
     steps, _ = steps_of(experiment, [run for run in runs if alike(run, experiment)])
     length = tokens_of_example(experiment)
-    frozen = set(QK) <= set(experiment.method.freeze)
-    variants = {"frozen" if frozen else "trained": experiment}
+    own = own_qk(experiment)
+    variants = {}
     if experiment.method.peer is None:
         variants = {"trained": with_qk(experiment, frozen=False), "frozen": with_qk(experiment, frozen=True)}
+    variants.setdefault(own, experiment)
     known_by = [device.known_by]
     if length is None:
         known_by.append("Nobody has counted the mean length of these sentences: full length, so at most this.")
@@ -136,9 +139,9 @@ def forecast(
         steps=steps,
         tokens=tokens,
         own_batch=experiment.train.batch_size,
-        own_qk="frozen" if frozen else "trained",
+        own_qk=own,
         arms=arms,
-        measured=measured_step(experiment, runs, device.sheet),
+        measured=None if device.by_runs else measured_step(experiment, runs, device.sheet),
         known_by=tuple(known_by),
     )
 
@@ -178,6 +181,16 @@ def with_time(cost: Cost, experiment: Experiment, card: str, speed: ProcessorSpe
     )
 
 
+def own_qk(experiment: Experiment) -> str:
+    """trained, frozen (both, in all layers, to the end), or `own`."""
+    method = experiment.method
+    held = set(QK) & set(method.freeze)
+    if method.peer is None and not held:
+        return "trained"
+    whole = method.peer is None and held == set(QK) and method.layers == "all" and method.unfreeze is None
+    return "frozen" if whole else "own"
+
+
 def with_qk(experiment: Experiment, *, frozen: bool) -> Experiment:
     method = experiment.method
     others = [name for name in method.freeze if name not in QK]
@@ -202,11 +215,12 @@ def find_device(
     if card.lower() != THIS:
         sheet = named_sheet(card)
         return _card(experiment, sheet, format_on(asked, sheet), _proven_name(sheet, proofs), runs, proofs)
-    here = next((one.name for one in cards_here() if one.name), None)
-    if here is None:
+    here = next((one for one in cards_here() if one.name), None)
+    if here is None or here.name is None:
         return processor(experiment, speed or processor_speed())
-    sheet = named_sheet(here)
-    return _card(experiment, sheet, format_on(asked, sheet), here, runs, proofs)
+    sheet = named_sheet(here.name)
+    device = _card(experiment, sheet, format_on(asked, sheet), here.name, runs, proofs)
+    return replace(device, memory=float(here.memory_total or sheet.memory))
 
 
 def processor(experiment: Experiment, speed: ProcessorSpeed) -> Device:
@@ -236,7 +250,7 @@ def _card(
     if measured.floor:
         rates = rates._replace(launch=measured.floor / work.launches)
     words = f"{sheet_words}, of which {reached:.0%} are reached, measured by {measured.known_by}."
-    return Device(sheet.name, number_format, rates, sheet.memory, words, sheet)
+    return Device(sheet.name, number_format, rates, sheet.memory, words, sheet, measured.by_runs)
 
 
 def _proven_name(sheet: DataSheet, proofs: ProofFile) -> str:

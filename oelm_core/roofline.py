@@ -17,10 +17,10 @@ REACHED = 0.32
 """Of a data sheet's figures, what a training step gets. Calibrated, one for all cards and presets, on the author's two
 times (GPT-01 and SST-2 padded to 128, both on an A5000 that others used too). A quiet card may do better;
 `oelm doctor --gpu` replaces it by what the card itself reached."""
-REACHED_ON_PROCESSOR = 0.84
-"""Of a product and a sum that were measured just now. Calibrated on one thread of two machines, where GPT Medium-512
-reached 72 and 81 % and BERT-base 75 and 99 %: numpy's library of products is not torch's, and on one processor it is
-the faster one."""
+REACHED_ON_PROCESSOR = 0.73
+"""Of a product and a sum that one thread made just now, times the threads. Calibrated by the clock on both cores of an
+AMD EPYC, where GPT Medium-512 reached 63 % and BERT-base 59 %, and on one of an Intel Xeon, where they reached 81 and
+99 %, less a tenth for the second: numpy's library of products is not torch's, and on the EPYC it is the faster one."""
 LAUNCH = 1e-5
 """Seconds for the host to hand out one function, through Python and autograd. Assumed."""
 

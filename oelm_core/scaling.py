@@ -69,6 +69,7 @@ class Step(NamedTuple):
     passes: int = 1
     """Forward passes in it."""
     known_by: str = ""
+    by_runs: bool = False
 
 
 class Prediction(NamedTuple):
@@ -154,7 +155,7 @@ def step_on_one_card(experiment: Experiment, runs: Sequence[Run], proofs: ProofF
     times = [seconds for run in same if (seconds := _time_of(run, card)) is not None]
     if times:
         words = "an earlier run" if len(times[:JUDGED_BY]) == 1 else f"{len(times[:JUDGED_BY])} earlier runs"
-        return Step(statistics.median(times[:JUDGED_BY]), floor, passes, words)
+        return Step(statistics.median(times[:JUDGED_BY]), floor, passes, words, by_runs=True)
     title, preset = RECIPES.get(experiment.family, ("", ""))
     timed, length = _timed(proofs, card, title), tokens_of_example(experiment)
     wanted = flops_per_step(experiment, length) if length else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from oelm_core.config import Experiment
+from oelm_core.config.sections import Shape
 from oelm_core.data.sets import find_set
 from oelm_core.method.flops import StepSizes, expected
 from oelm_core.method.parameter_count import parameters
@@ -46,9 +47,16 @@ def flops_per_step(experiment: Experiment, length: int | None = None) -> float |
         return None
     network = shape.model_dump(exclude={"positions"})
     sizes = StepSizes(**network, batch=train.batch_size, length=length or data.max_length)
-    frozen = {"query", "key"} <= set(experiment.method.freeze) and experiment.method.layers == "all"
-    classifier = data.classes is not None
-    return float(sum(expected(sizes, frozen=frozen, classifier=classifier).values()) * train.accumulate)
+    all_trained = sum(expected(sizes, frozen=False, classifier=data.classes is not None).values())
+    _, frozen = parameters(experiment)
+    # A frozen weight of a layer spares the product that its gradient is; a frozen embedding has none.
+    spared = 2 * sizes.tokens * min(frozen or 0, _in_layers(shape))
+    return float((all_trained - spared) * train.accumulate)
+
+
+def _in_layers(shape: Shape) -> int:
+    """Weights of all layers' products."""
+    return shape.layers * (4 * shape.d_model**2 + 2 * shape.d_model * shape.d_ff)
 
 
 def work_of(experiment: Experiment, number_format: str = "fp32") -> StepWork | None:
@@ -65,7 +73,7 @@ def work_of(experiment: Experiment, number_format: str = "fp32") -> StepWork | N
         tokens * shape.layers * (rows * shape.d_model + wide * shape.d_ff)
         for rows, wide in (OF_PRODUCTS, OF_THE_REST[experiment.family])
     )
-    in_layers = shape.layers * (4 * shape.d_model**2 + 2 * shape.d_model * shape.d_ff)
+    in_layers = _in_layers(shape)
     products += 3 * in_layers * train.accumulate  # each weight read twice, its gradient written
     product_bytes = float(products + logits * LOGIT_OF_PRODUCTS) * width
     # What autocast saves by halving rows it spends on casting them: the pretend card counts the same bytes in both.

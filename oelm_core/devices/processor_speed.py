@@ -7,7 +7,10 @@ read for half as many bytes again where something new is written, so a copy woul
 from __future__ import annotations
 
 import functools
+import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,10 +19,12 @@ SIDE = 1024
 ADDED = 16 << 20
 """Numbers of four bytes: more than any cache holds."""
 ROUNDS = 5
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""Read when numpy is loaded. Of several threads CPU time would count those that only wait, on a busy machine most."""
 
 
 class ProcessorSpeed(NamedTuple):
-    """Of all cores together, when nobody else uses them: measured in CPU time, so others' load weighs little."""
+    """So many cores together, as if each did what one does alone."""
 
     flops: float
     bandwidth: float
@@ -37,17 +42,23 @@ def processor_speed() -> ProcessorSpeed:
 
 
 def measure_speed() -> ProcessorSpeed:
-    """The same, measured now."""
+    """The same, measured now: by the CPU time of one thread in a process of its own, so others' load weighs little."""
+    command = [sys.executable, "-m", "oelm_core.devices.processor_speed"]
+    ended = subprocess.run(command, env={**os.environ, **ONE_THREAD}, capture_output=True, text=True)
+    one = ProcessorSpeed(*json.loads(ended.stdout)) if ended.returncode == 0 else _one_core()
+    return one.of(len(os.sched_getaffinity(0)))
+
+
+def _one_core() -> ProcessorSpeed:
     import numpy as np
 
-    count = len(os.sched_getaffinity(0))
     left, right = np.ones((SIDE, SIDE), np.float32), np.ones((SIDE, SIDE), np.float32)
     product = np.empty_like(left)
     term = np.ones(ADDED, np.float32)
     total = np.ones_like(term)
     multiplying = _least(lambda: np.matmul(left, right, out=product))
     adding = _least(lambda: np.add(total, term, out=total))
-    return ProcessorSpeed(2 * SIDE**3 / multiplying * count, 3 * term.nbytes / adding * count, count)
+    return ProcessorSpeed(2 * SIDE**3 / multiplying, 3 * term.nbytes / adding, cores=1)
 
 
 def _least(work: Callable[[], object]) -> float:
@@ -59,3 +70,7 @@ def _least(work: Callable[[], object]) -> float:
         work()
         taken.append(time.process_time() - began)
     return max(min(taken), 1e-6)
+
+
+if __name__ == "__main__":
+    print(json.dumps(_one_core()))

@@ -45,11 +45,12 @@ def _print(found: Forecast) -> None:
     from oelm_core.formatting import measured_time
 
     print(f"{found.preset} on {found.device}, {found.number_format}, {found.tokens:,} tokens a step\n")
-    print_table(["", *(f"Q/K {arm.qk}" for arm in found.arms)], [*_rows(found)])
+    titles = {"own": "as the preset has it"}
+    print_table(["", *(titles.get(arm.qk, f"Q/K {arm.qk}") for arm in found.arms)], [*_rows(found)])
     print()
     print(*found.known_by, sep="\n")
     if found.measured is not None:
-        own = next((arm for arm in found.arms if arm.qk == found.own_qk), found.arms[0])
+        own = next(arm for arm in found.arms if arm.qk == found.own_qk)
         ratio = own.step_seconds / found.measured
         took = measured_time(found.measured)
         print(f"Earlier runs of it took {took} a step: the estimate is {ratio:.2f} times that.")
@@ -77,7 +78,9 @@ def _rows(found: Forecast) -> list[list[str]]:
     if arms[0].together:
         rows.append(row("gradients sent", *(formatting.size(arm.sent) for arm in arms)))
     for one in zip(*(arm.together for arm in arms), strict=True):
-        words = [f"{part.shared_out:.0%}, {part.full_batches:.0%} with a batch each" for part in one]
+        # Examples cannot be divided: more cards than there are would have nothing to do.
+        shared = [f"{part.shared_out:.0%}" if part.cards <= found.own_batch else "batch too small" for part in one]
+        words = [f"{how}, {part.full_batches:.0%} with a batch each" for how, part in zip(shared, one, strict=True)]
         rows.append(row(f"efficiency of {one[0].cards} cards", *words))
     return rows
 

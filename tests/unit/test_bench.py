@@ -19,7 +19,17 @@ from benchmarks.scaling import slope
 from oelm_core.bench.report import SUBJECTS, BenchSection, BenchTable, Effort, choose, measure
 from oelm_core.bench.steps import Gemm
 from oelm_core.bench.subjects import overhead
-from oelm_core.bench.turns import ENOUGH, Ratio, bootstrap, children, in_child, paired_ratio, take_turns, turns
+from oelm_core.bench.turns import (
+    ENOUGH,
+    Ratio,
+    bootstrap,
+    children,
+    in_child,
+    over_rounds,
+    paired_ratio,
+    take_turns,
+    turns,
+)
 from oelm_core.errors import BadInput, LabError
 from oelm_core.runs.schema import MetricLine
 
@@ -121,8 +131,9 @@ def test_overhead_of_too_short_a_run_is_not_guessed() -> None:
             "cannot tell",
             "telling it from 1.040 takes about 360 processes.",
         ),
-        (Ratio(1.05, 1.02, 1.08, 4), "cannot tell", "the range of 4 rounds holds the target; an interval needs 6."),
-        (Ratio(1.05, 1.05, 1.05, 1), "cannot tell", "one round says nothing of its noise; an interval needs 6."),
+        (over_rounds([1.05, 1.06]), "cannot tell", "four times in five, telling it from 1.040 takes"),
+        (over_rounds([1.059, 1.06, 1.061]), "met", ""),
+        (over_rounds([1.05]), "cannot tell", "one round says nothing of its noise."),
         (Ratio(1.11, 1.09, 1.13, 20), "cannot tell", "it lies above what arithmetic allows: something else differed"),
         (Ratio(1.09, 1.07, 1.11, 20), "cannot tell", "but its middle lies above what arithmetic allows"),
     ],

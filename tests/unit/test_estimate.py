@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,12 @@ from oelm_core.config import override
 from oelm_core.config.catalogue import SHIPPED, Catalogue, load_folders
 from oelm_core.devices.card import Card
 from oelm_core.devices.data_sheets import SHEETS, sheet_of
-from oelm_core.devices.processor_speed import ProcessorSpeed
+from oelm_core.devices.processor_speed import ProcessorSpeed, measure_speed
 from oelm_core.errors import BadInput
 from oelm_core.estimate import estimate
 from oelm_core.forecast import Forecast, forecast, with_time
 from oelm_core.proof.record import CardIdentity, CheckResult, keep_card, read_proofs
+from oelm_core.step_work import flops_per_step
 from oelm_tui.commands.estimate import apps
 from tests.run_factory import write_run
 
@@ -139,6 +142,9 @@ def test_earlier_runs_of_the_preset_are_shown_beside_the_estimate(presets: Catal
     )
     runs = [here, card]
     assert forecast(gpt, "cpu", runs, read_proofs(), no_cards, SPEED).measured == 9.0
+    by_runs = forecast(gpt, "this", runs, read_proofs(), lambda: [Card(0, name="NVIDIA RTX A5000")], SPEED)
+    assert by_runs.arms[1].step_seconds == pytest.approx(0.08)
+    assert by_runs.measured is None  # the estimate is made of that very figure
     by_card = forecast(gpt, "a5000", runs, read_proofs(), no_cards, SPEED)
     assert by_card.measured == 0.08
     assert by_card.own_qk == "frozen"
@@ -146,9 +152,55 @@ def test_earlier_runs_of_the_preset_are_shown_beside_the_estimate(presets: Catal
 
 
 def test_this_is_the_card_that_is_here(presets: Catalogue) -> None:
-    cards = [Card(0, name="NVIDIA GeForce RTX 4090")]
-    found = forecast(presets.experiment("GPT-01"), "this", [], read_proofs(), lambda: cards, SPEED)
-    assert found.device == "GeForce RTX 4090"
+    found = [
+        forecast(presets.experiment("GPT-01"), "this", [], read_proofs(), lambda card=card: [card], SPEED)
+        for card in (Card(0, name="NVIDIA GeForce RTX 4090"), Card(0, name="NVIDIA GeForce RTX 4090", memory_total=1))
+    ]
+    assert [one.device for one in found] == ["GeForce RTX 4090"] * 2
+    assert [one.arms[0].best_batch is None for one in found] == [False, True]  # the driver knows better than the sheet
+
+
+@pytest.mark.parametrize(
+    ("preset", "settings", "arms"),
+    [
+        ("GPT-01", (), ["trained", "frozen"]),
+        ("GPT-02", (), ["trained", "frozen"]),
+        ("GPT-02-key-only", (), ["trained", "frozen", "own"]),
+        ("GPT-02", ("method.layers=first:3",), ["trained", "frozen", "own"]),
+        ("sst2-lora", (), ["own"]),
+    ],
+)
+def test_a_preset_that_is_neither_arm_has_a_column_of_its_own(
+    presets: Catalogue, preset: str, settings: tuple[str, ...], arms: list[str]
+) -> None:
+    found = on(presets, preset, "a5000", *settings)
+    assert [arm.qk for arm in found.arms] == arms
+    own = next(arm for arm in found.arms if arm.qk == found.own_qk)
+    if len(arms) == 3:  # half of what the other frozen ones hold
+        trained, frozen, _ = (arm.step_seconds for arm in found.arms)
+        assert own.step_seconds == pytest.approx((trained + frozen) / 2, rel=1e-3)
+
+
+def test_weights_that_a_peer_freezes_have_no_product_for_their_gradient(presets: Catalogue) -> None:
+    trained, lora = (flops_per_step(presets.experiment(preset)) for preset in ("sst2-baseline", "sst2-lora"))
+    assert trained is not None
+    assert lora is not None
+    assert 0.66 < lora / trained < 0.70  # of three products of a layer's weight two are left
+
+
+def test_the_processor_is_measured_in_a_process_whose_products_take_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: dict[str, str] = {}
+
+    def run(command: list[str], env: dict[str, str], **_: object) -> subprocess.CompletedProcess[str]:
+        told.update(env)
+        return subprocess.CompletedProcess(command, 0, "[1e11, 2e10, 1]")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    cores = len(os.sched_getaffinity(0))
+    assert measure_speed() == ProcessorSpeed(cores * 1e11, cores * 2e10, cores)
+    assert told["OPENBLAS_NUM_THREADS"] == told["OMP_NUM_THREADS"] == "1"
 
 
 @pytest.mark.parametrize("name", SHEETS)
