@@ -41,7 +41,7 @@ def _tokenising(section: ClaimSection, effort: Effort) -> None:
         ours: partial(our_preparation, documents, effort.threads),
         theirs: partial(datasets_map, documents, effort.threads),
     }
-    found = take_turns(makes, rounds=effort.rounds(3), threads=effort.threads)
+    found = take_turns(makes, rounds=effort.rounds(6), threads=effort.threads)
     tokens = found[ours].about["tokens"]
     # By the wall: datasets works in processes of its own, which this process's CPU time does not count.
     faster = paired_ratio(found[theirs].wall, found[ours].wall)

@@ -110,7 +110,7 @@ def steps_here(section: ClaimSection, effort: Effort) -> dict[str, tuple[list[fl
     with children(makes, effort.threads) as alive:
         for child in alive.values():
             child.ready()
-        for number in range(effort.rounds(ENOUGH) + 1):
+        for number in range(effort.rounds(ENOUGH + 4) + 1):
             rates = processor_rates(measure_speed().of(effort.threads))
             found = turns(alive, rounds=1, warmup=0)
             if number:  # the first warms up
