@@ -85,8 +85,8 @@ def measure(effort: Effort) -> ClaimSection:
         found,
         at_least=1.0,
         remark=f"{peer}; {cell}",
-        why="threads that the system puts on one core wait for one another at each parallel part of a step, of which ours"
-        " has more than its peers in small networks.",
+        why="threads that the system puts on one core wait for one another at each parallel part of a step, of which"
+        " ours has more than its peers in small networks.",
     )
     return section
 
