@@ -45,7 +45,7 @@ LIBRARIES = "import msgspec, numpy, pydantic, rich.table, typer"
 MOST = 1.0
 """Seconds that `oelm runs` of ten thousand may take when nothing changed."""
 MOST_OF_SIX = 0.8
-TICK, NONE = 0.001, 0.01
+LEAST_COST, LEAST_ORDER = 0.001, 0.01
 """The least that a cost and an order of growth are taken for."""
 NOISE = 0.15
 """What an order of growth may be above 1."""
@@ -138,8 +138,8 @@ def _growth(section: ClaimSection, what: str, costs: dict[int, Cost], without: f
     """Of one command: an order of growth for each call of it among few runs and one among many, without what it takes
     to start, which would hide the growth."""
     calls = zip(*(cost.calls for cost in costs.values()), strict=True)
-    orders = [slope([*costs], [max(one - without, TICK) for one in seconds]) for seconds in calls]
-    order = over_rounds([max(one, NONE) for one in orders], unit="")
+    orders = [slope([*costs], [max(one - without, LEAST_COST) for one in seconds]) for seconds in calls]
+    order = over_rounds([max(one, LEAST_ORDER) for one in orders], unit="")
     section.claim_ratio(what, f"order at most 1 (+ {NOISE:g} for noise)", order, at_most=1 + NOISE)
 
 
